@@ -16,7 +16,6 @@ import os
 import re
 import shlex
 import sys
-import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,7 +30,7 @@ from crisis_corpus.items import frame_of
 from crisis_corpus.journal import BEGINNING, opened
 from crisis_corpus.model_opening import opening
 from crisis_corpus.trusted import Trusted, verified
-from crisis_corpus.versions import NoRegistry, RegistryReader, Version
+from crisis_corpus.versions import NoRegistry, RegistryReader, Version, variable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
 # As the client's own requirement of mlflow-skinny.
 MLFLOW = "mlflow>=3.17.2,<3.18"
 PICKLE = "MLFLOW_ALLOW_PICKLE_DESERIALIZATION"
-_UNPICKLED = threading.RLock()
 
 
 class StaleModel(UserWarning):
@@ -171,20 +169,9 @@ def changed(name: str, token: str, *, journal_url: str | None = None) -> str | N
 
 @contextmanager
 def unpickled() -> Iterator[None]:
-    """Prevent MLflow from loading pickles inside this context, whatever the environment variables are.
-
-    The variable that prevents it belongs to the process, so threads enter the context one after another.
-    """
-    with _UNPICKLED:
-        before = os.environ.get(PICKLE)
-        os.environ[PICKLE] = "false"
-        try:
-            yield
-        finally:
-            if before is None:
-                del os.environ[PICKLE]
-            else:
-                os.environ[PICKLE] = before
+    """Prevent MLflow from loading pickles inside this context, whatever the environment variables are."""
+    with variable(PICKLE, "false"):
+        yield
 
 
 def _had(

@@ -7,8 +7,10 @@ digest that the journal recorded at registration. Other modules make these check
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -25,6 +27,8 @@ SQLITE = "sqlite:///"
 # Tag of a version: :func:`crisis_corpus.integrity.digest` of its files.
 DIGEST = "digest"
 COMPILED = "__pycache__"
+BARS = "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR"
+_VARIABLES = threading.RLock()
 # Tag of a version: the digest of the row that last made it champion; it reveals a journal that was cut.
 RECORDED = "journal"
 # A registered name is a part of addresses and paths.
@@ -113,7 +117,7 @@ class RegistryReader:
         files are not verified: compare :func:`crisis_corpus.integrity.digest` with the journal.
         """
         to.mkdir(parents=True, exist_ok=True)
-        with translated():
+        with translated(), variable(BARS, os.environ.get(BARS, "false")):
             fetched = Path(self.artifacts(version).download_artifacts(path, str(to)))
         if not path:
             # plain MLflow has left it in a store of files
@@ -172,6 +176,21 @@ def missing(*, name: str, version: int | str | None) -> Iterator[None]:
             if error.error_code in absent:
                 raise UnknownVersion(name=name, version=version) from None
             raise
+
+
+@contextmanager
+def variable(name: str, value: str) -> Iterator[None]:
+    """Set an environment variable inside this context; it is the process's, so threads enter one after another."""
+    with _VARIABLES:
+        before = os.environ.get(name)
+        os.environ[name] = value
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = before
 
 
 @contextmanager

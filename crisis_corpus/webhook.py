@@ -8,7 +8,6 @@ failures: drop a :attr:`Webhook.id` that was handled before.
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 import json
@@ -23,6 +22,7 @@ PREFIX = "whsec_"
 # An older or newer timestamp may be of a recorded request that is sent again (Standard Webhooks recommends a bound; its
 # libraries use five minutes).
 TOLERANCE_SECONDS = 300
+TIMESTAMP_DIGITS = 12
 
 
 class BadWebhook(RegistryError):
@@ -54,7 +54,12 @@ def signature(secret: str, *, id: str, at: int, body: bytes) -> str:
         secret: ``whsec_`` and base64, as ``corpus subscribe`` prints it.
         at: the time of the delivery attempt, in seconds since 1970.
     """
-    key = base64.b64decode(secret.removeprefix(PREFIX))
+    try:
+        key = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
+    except ValueError:
+        key = b""
+    if not key:
+        raise ValueError("the secret is not 'whsec_' and base64: take the one that `corpus subscribe` printed")
     mac = hmac.new(key, f"{id}.{at}.".encode() + body, hashlib.sha256).digest()
     return f"v1,{base64.b64encode(mac).decode()}"
 
@@ -66,14 +71,15 @@ def verify(secret: str, *, headers: Mapping[str, str], body: bytes, now: float |
         id, at, signatures = (by_name[f"webhook-{name}"] for name in ("id", "timestamp", "signature"))
     except KeyError as error:
         raise BadWebhook(detail=f"the header {error.args[0]} is missing") from None
-    if not (at.isascii() and at.isdecimal()):
-        raise BadWebhook(detail="its timestamp is not a number")
-    try:
-        wanted = signature(secret, id=id, at=int(at), body=body).encode()
-    except binascii.Error:
-        raise ValueError("the secret is not base64 after 'whsec_'") from None
+    # a number of thousands of digits is refused by int and by float
+    if not (at.isascii() and at.isdecimal() and len(at) <= TIMESTAMP_DIGITS):
+        raise BadWebhook(detail="its timestamp is not a number of seconds since 1970")
+    # servers hand over bytes that are not UTF-8 as lone surrogates
+    if not (id.isascii() and signatures.isascii()):
+        raise BadWebhook(detail="its id or signature is not ASCII")
+    wanted = signature(secret, id=id, at=int(at), body=body)
     # a sender that changes its secret signs with both
-    if not any(hmac.compare_digest(wanted, candidate.encode()) for candidate in signatures.split()):
+    if not any(hmac.compare_digest(wanted, candidate) for candidate in signatures.split()):
         raise BadWebhook(detail="its signature does not match")
     if abs((time.time() if now is None else now) - int(at)) > TOLERANCE_SECONDS:
         raise BadWebhook(detail=f"its timestamp is more than {TOLERANCE_SECONDS} seconds off")
@@ -84,5 +90,5 @@ def _read(body: bytes, *, id: str) -> Webhook:
     try:
         payload = json.loads(body)
         return Webhook(id, str(payload["type"]), dict(payload["data"]))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise BadWebhook(detail="its body is not a webhook of this project") from None

@@ -21,7 +21,7 @@ from tests.dags.test_dags import EXPECTED
 ROOT = Path(__file__).resolve().parents[1]
 # CORPUS_<PROVIDER>_KEY and _URL are described as a pattern; INTERNAL: set by one process of the project for another.
 PATTERN = re.compile(r"CORPUS_(OPENAI|ANTHROPIC|GOOGLE|LOCAL)_(KEY|URL)$")
-INTERNAL = {"CORPUS_DIES_WITH_PARENT", "CORPUS_FORKED", "CORPUS_PHASES_INNER", "CORPUS_SFT_GIVEN"}
+INTERNAL = {"CORPUS_DIES_WITH_PARENT", "CORPUS_FORKED", "CORPUS_SFT_GIVEN"}
 INTERNAL |= {"CORPUS_AIRFLOW_GUARD", "CORPUS_MLFLOW_ARTIFACTS", "CORPUS_MLFLOW_STORE"}
 
 

@@ -183,9 +183,9 @@ STATUS: dict[str, Any] = {
 }
 
 
-def shown() -> list[str]:
+def shown(**more: Any) -> list[str]:
     out = io.StringIO()
-    Console(file=out, width=120).print(table(STATUS))
+    Console(file=out, width=120).print(table(STATUS | more))
     return out.getvalue().splitlines()
 
 
@@ -197,11 +197,17 @@ def test_each_corpus_has_a_column_and_a_number_has_one_row() -> None:
     rows = [cells(line) for line in shown() if "│" in line or "┃" in line]
     assert rows[0] == ["part", "number", "memes", "posts", "all"]
     assert ["collect", "submissions", "1,300", "480", ""] in rows
-    assert ["", "dropped", "5", "", ""] in rows
+    assert ["", "dropped: deleted", "2", "", ""] in rows and ["", "dropped: gone", "3", "", ""] in rows
     assert ["split", "sizes: train", "6", "", ""] in rows
     assert ["", "severity: tiny", "61.2 [50.0, 70.0]", "", ""] in rows
     assert ["votes", "cost", "", "1.500", ""] in rows
     assert ["registry", "meme-severity: champion", "", "", "1"] in rows
+
+
+def test_counts_that_a_takedown_leaves_are_said_to_be_those_of_the_last_run() -> None:
+    words = "as of their last run; a later takedown"
+    assert words not in shown(takedowns={"open": 1, "done": 0})[-1]
+    assert words in shown(takedowns={"open": 0, "done": 1})[-1]
 
 
 def test_rows_are_aligned_and_no_float_is_long() -> None:

@@ -26,7 +26,7 @@ from pipelines.core.config.params import Params, checks
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import CorpusError, StepFailed
 from pipelines.core.process import DIES_WITH_PARENT, die_with_parent, private_files, report
-from pipelines.core.telemetry import measured, sent
+from pipelines.core.telemetry import sent
 
 # New objects between two collections; with Python's 700, imports of torch and transformers spend a tenth collecting.
 GC_THRESHOLD = 50_000
@@ -173,7 +173,7 @@ def main() -> None:
     status: int | None = None
     try:
         private_files()
-        with measured(), sent():
+        with sent():
             status = app(standalone_mode=False)
     except CorpusError as error:
         _fail(error.code, str(error), status=_exit_code(error), retry_after=error.fields.get("retry_after"))

@@ -47,6 +47,8 @@ EXAMPLES = {"texts": "a text", "images": "picture.png"}
 Name = Annotated[str, argument(MODELS, "NAME", **REGISTERED)]
 Recorded = Annotated[str, argument(MODELS, "NAME", **RECORDED)]
 Version = Annotated[int, argument("the number of a version of this model, such as 3", "VERSION", min=1)]
+# who registers a model for what reason, if a command does
+REGISTER, SCORED = "corpus register", "trained and scored"
 Base = Annotated[str | None, option("the corpus commit from which data and models are read; default: the newest")]
 
 
@@ -58,8 +60,8 @@ def register(
     ] = None,
     corpus: Annotated[str | None, option("register all models of this corpus", **checked("corpus"))] = None,
     base: Base = None,
-    who: Person = "corpus register",
-    why: Reason = "trained and scored",
+    who: Person = REGISTER,
+    why: Reason = SCORED,
 ) -> None:
     """Package the models in section registry of params.yaml and register those that are not registered yet."""
     if not names and corpus is None:
@@ -78,8 +80,8 @@ def registered_of(
     *,
     corpus: str | None = None,
     base: str | None = None,
-    who: str = "corpus register",
-    why: str = "trained and scored",
+    who: str = "",
+    why: str = SCORED,
 ) -> dict[str, list[dict[str, Any]]]:
     """Register models, or all of a corpus; return the versions of each by name."""
     from pipelines.registry.packaging import register as stage
@@ -87,6 +89,7 @@ def registered_of(
     from pipelines.workspace.scratch import temporary_files
 
     registered: dict[str, list[dict[str, Any]]] = {}
+    who = who or f"{REGISTER} ({login()})"
     with open_registry(settings, base=base) as context, temporary_files(settings.home):
         wanted = {name: entry(name, params=context.params) for name in names or context.params.registry}
         for name, of in wanted.items():

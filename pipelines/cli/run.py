@@ -34,7 +34,7 @@ REWRITE = "\r\x1b[K"
 # Seconds between two lines about the progress of a step in a file; ours.
 SELDOM = 60
 # As `core.process.reporter` writes it.
-PROGRESS = re.compile(r".+: (\d+/\d+(?:, about .+ left)?)")
+PROGRESS = re.compile(r".+: (\d+/\d+(?:, about [^:,]+ left)?)")
 
 
 @app.command(rich_help_panel="Repository")

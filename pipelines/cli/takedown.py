@@ -93,6 +93,9 @@ def takedown(
     with open_vault(settings) as vault:
         options: dict[str, Any] = {"dry_run": dry_run, "yes": yes, "settings": settings, "vault": vault}
         done_now = _taken_down(asked, reason=reason or "", who=who, **options)
+        if retrain := done_now.get("retrain"):
+            steps = [f"  corpus run {corpus}  # fits the models that learnt from it anew" for corpus in retrain]
+            typer.echo("\n".join(["Next:", *steps]), err=True)
         emit(done_now if dry_run else done_now | _on_hub(settings, vault=vault))
     for path in (file or ()) if not dry_run else ():
         if path != STDIN:

@@ -241,9 +241,10 @@ def _hosts(text: str) -> list[tuple[int, int]]:
     at = 0
     while match := _HOST.search(text, at):
         host, at = match.group(), match.end()
-        rest = _REST.match(text, at)
+        # only its beginning: of a host that is none, the rest is read again for the next one
+        rest = _REST.match(text, at, at + 2)
         if is_address(host, alone=not rest or rest.group()[0] in "?#"):
-            at = rest.end() if rest else at
+            at = whole.end() if (whole := _REST.match(text, at)) else at
             address = text[match.start() : at].rstrip(_AFTER_URL + ")")
             spans.append((match.start(), match.start() + len(address)))
         else:

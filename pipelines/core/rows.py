@@ -7,7 +7,7 @@ full product). A row of ``fits`` or ``answers`` names the paths that it reads be
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -34,7 +34,7 @@ HEAD = """\
 GOLD = "gold"
 # the code of a row that names no kind and no vendor of this package
 OWN = "pipelines/core/rows.py"
-R = TypeVar("R")
+R = TypeVar("R", bound="Ask | Aggregate | _Row")
 # a pushed commit can change the file, and DVC makes commands and paths of it: no space, no option, no path out of it
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+@-]*$")]
 ROOMS = "data|snapshot|annotations|pipelines|crisis_corpus"
@@ -61,6 +61,12 @@ class Aggregate(Section):
 
     corpus: Name
     name: Name
+
+
+def owner(key: str, *, corpora: Iterable[str], rows: Mapping[str, Any]) -> str:
+    """Return the corpus of a stage's key: of its row, else the longest name that begins the key, or nothing."""
+    own = [name for name in corpora if key == name or key.startswith(f"{name}-")]
+    return str(rows[key]["corpus"]) if key in rows else max(own, key=len, default="")
 
 
 def shown(model: str, subset: str | None) -> str:
@@ -139,8 +145,9 @@ class Rows(Section):
 
 
 def _named(rows: dict[str, R], corpus: str, name: str) -> R:
-    if (row := rows.get(f"{corpus}-{name}")) is None:
-        known = [key.removeprefix(f"{corpus}-") for key in rows if key.startswith(f"{corpus}-")]
+    row = rows.get(f"{corpus}-{name}")
+    if row is None or row.corpus != corpus:
+        known = [row.name for row in rows.values() if row.corpus == corpus]
         raise ConfigError("UnknownName", kind=f"row of {corpus}", name=name, known=", ".join(known) or "none")
     return row
 
@@ -195,13 +202,22 @@ def resolve(params: Params, *, root: Path) -> Rows:
     answers = [_fitted(row, params=params) for row in fits]
     answers += [row for corpus in params.predict.rows for row in _unfitted(corpus, params=params, root=root)]
     splits = {corpus: params.split[corpus].published or f"data/{corpus}" for corpus in params.matrix.corpora}
-    return Rows(
-        corpora={corpus: Corpus(corpus=corpus, published=path) for corpus, path in splits.items()},
-        votes={f"{row.corpus}-{row.name}": row for row in votes},
-        silver={f"{row.corpus}-{row.name}": row for row in silver},
-        fits={f"{row.corpus}-{row.name}": row for row in fits},
-        answers={f"{row.corpus}-{row.name}": row for row in answers},
-    )
+    keyed: dict[str, Any] = {"corpora": {name: Corpus(corpus=name, published=path) for name, path in splits.items()}}
+    sections: dict[str, Sequence[Any]] = {"votes": votes, "silver": silver, "fits": fits, "answers": answers}
+    keyed |= {section: _keyed(rows, corpora=params.corpora) for section, rows in sections.items()}
+    return Rows(**keyed)
+
+
+def _keyed(rows: Sequence[R], *, corpora: Collection[str]) -> dict[str, R]:
+    """Return rows by key; of the corpora ``a`` and ``a-b`` two may have the same."""
+    keyed: dict[str, R] = {}
+    for row in rows:
+        key = f"{row.corpus}-{row.name}"
+        if key in keyed or key in corpora:
+            detail = f"{row.corpus} and another corpus have the stage '{key}'; rename one of the two"
+            raise BadParams(where="corpora", detail=detail)
+        keyed[key] = row
+    return keyed
 
 
 def _fits(corpus: str, *, params: Params, root: Path) -> Iterator[Fit]:

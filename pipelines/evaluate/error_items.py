@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.annotate.rounds import desk
-from pipelines.core import rows
+from pipelines.core import rows, spreadsheet
 from pipelines.core.config.params import Params
 from pipelines.core.errors import DataError
 from pipelines.core.process import write_private
@@ -127,7 +127,10 @@ def write_content(
         said = "; ".join(f"{m}: {'–' if s is None else '|'.join(s)}" for m, s in error.said.items())
         texts = [task.text.get("title", ""), task.text.get("body", "")]
         lines.writerow(
-            [error.record_id, error.image, "|".join(error.gold), said, "; ".join(error.kinds), *texts, picture]
+            [
+                *(error.record_id, error.image, "|".join(error.gold), said, "; ".join(error.kinds)),
+                *(*map(spreadsheet.cell, texts), picture),
+            ]
         )
     write_private(to / "items.csv", out.getvalue())
     return {"items": len(items), "opened": len(opened)}

@@ -34,7 +34,7 @@ PATTERNS: dict[str, str] = {
     r"|\b(?:begin|start)(?:ning)?(?: of)?(?: a)? new (?:conversation|session|chat|context|prompt)\b",
     # tokens by which chat templates mark the speaker
     "role_token": r"<[|｜][^\s|｜>]{1,40}[|｜]>|\[/?inst\]|<</?sys>>|</?s>|<(?:start|end)_of_turn>|</?think(?:ing)?>"
-    r"|<(?:bos|eos|pad|unk)>|</?tool_(?:call|response)s?>|#{2,} ?(?:system|instructions?|response|assistant)\b"
+    r"|<(?:bos|eos|pad|unk)>|</?tool_(?:call|response)s?>|(?<!#)#{2,}+ ?(?:system|instructions?|response|assistant)\b"
     r"|[<\[]/?(?:system|user|assistant|instructions?)[>\]]",
     # a speaker's name at the start of a line or a sentence
     "role_line": rf"{START}(?:system|assistant|developer|human|user|instructions?)(?: (?:message|prompt|note))? ?:",

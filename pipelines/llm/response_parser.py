@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pipelines.core.taxonomy.scheme import Category, Scheme
     from pipelines.llm.prompts import Prompt
 
-FENCE = re.compile(r"\A```[\w-]*\s*\n?(.*?)\s*(?:```)?\Z", re.DOTALL)
+FENCE = re.compile(r"\A```[\w-]*+(.*)\Z", re.DOTALL)
 THINKING = re.compile(r"\A<(think(?:ing)?)>(.*?)</\1>\s*", re.DOTALL | re.IGNORECASE)
 # prose that declines; only tested on text that is not JSON, so a miss changes a word in a report and never a vote
 APOLOGY = r"\A\W*(?:(?:i(?:['\u2019]m| am)(?: really| so| very)? sorry)|sorry\b|i apologi[sz]e"
@@ -35,7 +35,18 @@ DECLINES_TASK = re.compile(
     r" (?:not able to|unable to|not comfortable|not going to|can(?:['\u2019]t|not| not)|won['\u2019]t|will not"
     r"|should(?:n['\u2019]t| not)|must not|(?:must |have to |will )?(?:decline|refuse))\b[^.!?\n]{0,40}?"
     r"\b(?:help|assist|engage|comply|continue|discuss|do this|process|request|task"
-    r"|(?:answer|judg|label|classif|annotat)(?!\w*(?: \w+){0,3} (?:as|with)\b))",
+    r"|(?:answer|judg|label|classif|annotat)(?!\w*(?: \w+){0,3} (?:as|with)\b))"
+    # without the task's name; in doubt there is no vote
+    r"|\b(?:i|we)(?:['\u2019](?:m|re|ll|d|ve)| am| are| have to| must| will| should| would)?(?: rather)?"
+    r" (?:refuse|refusing|declin(?:e|ing)|cannot comply|can['\u2019]t comply"
+    r"|(?:not|n['\u2019]t)(?: be)? (?:allowed|permitted)|(?<=rather )not\b)"
+    r"|\b(?:my|our|the|content|safety|usage) (?:polic(?:y|ies)|guidelines|rules) (?:forbids?|prohibits?|prevents?"
+    r"|(?:do|does)(?: not|n['\u2019]t) (?:allow|permit))"
+    r"|\b(?:violat\w{1,4}|breach\w{0,3}|against) (?:my|our|the|content|usage)"
+    r"[^.!?\n]{0,30}\b(?:polic(?:y|ies)|guidelines)\b"
+    r"|\bnot something (?:i|we) can\b"
+    r"|\b(?:harmful|inappropriate|unsafe) (?:request\b"
+    r"|(?:for me )?to (?:label|answer|judge|classify|annotate|process)\b)",
     re.IGNORECASE,
 )
 
@@ -79,7 +90,7 @@ def parse(text: str) -> tuple[dict[str, Any] | None, tuple[str, ...], str]:
         rest = without
     if rest.startswith("```") and (fenced := FENCE.match(rest)):
         repairs.append("fence")
-        rest = fenced[1].strip()
+        rest = fenced[1].strip().removesuffix("```").strip()
     if not rest:
         return None, (), "empty"
     try:

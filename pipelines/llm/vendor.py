@@ -44,7 +44,7 @@ NO_KEY = "none"
 # Statuses other than 5xx after which a request may be sent again.
 AGAIN = frozenset({408, 409, 425})
 NO_QUOTA = "insufficient_quota"
-WORD = re.compile(r"(?=[_.-]*[a-z0-9])[a-z0-9_.-]{1,40}")
+WORD = re.compile(r"(?=[_.-]{0,39}[a-z0-9])[a-z0-9_.-]{1,40}")
 Job = tuple[str, str, Sequence[str | bytes]]
 """The key, the system message and the user message of a request in a batch."""
 

@@ -200,18 +200,18 @@ class CorpusRun:
         names = [name for name in names if name not in before]
         if self.to == "report":
             return names, found["below"]
-        own = [n for n in self.upstream if n.partition("@")[0] == self.to and self._mine(n)]
+        own = [name for name in self.own if name.partition("@")[0] == self.to]
         wanted = dag_graph.ordered(self.upstream, targets=own)
         return [name for name in names if name in wanted], found["below"]
 
-    def _mine(self, stage: str) -> bool:
-        key = stage.partition("@")[2]
-        owners = [name for name in self.graph["corpora"] if key == name or key.startswith(f"{name}-")]
-        return max(owners, key=len, default="") == self.corpus
+    @cached_property
+    def own(self) -> list[str]:
+        """The stages of the corpus."""
+        return [stage["name"] for stage in self.graph["stages"] if stage["corpus"] == self.corpus]
 
     def steps(self) -> list[str]:
         """Return the names that ``to`` may have."""
-        return sorted({name.partition("@")[0] for name in self.upstream if self._mine(name)} - {"batch_predict"})
+        return sorted({name.partition("@")[0] for name in self.own} - {"batch_predict"})
 
     def snapshot(self, names: Sequence[str], *, below: Sequence[str] = (), base: str | None = None) -> None:
         """Run stages in order on one commit, and publish their results; again if the branch moved meanwhile."""

@@ -288,13 +288,15 @@ ALL = "all"
 CELL = {"mean", "low", "high"}
 # Shown in points of 100, as in both papers.
 POINTS = "benchmark"
-# The table shows only the sum of drop reasons, and nothing of how it was made; `--json` has all.
-SUMMED, LEFT_OUT = {("collect", "dropped")}, {"max_deviation", "mean_deviation", "unused", "engine"}
+# The table shows nothing of how it was made; `--json` has all.
+LEFT_OUT = {"max_deviation", "mean_deviation", "unused", "engine"}
 
 
 def table(status: Mapping[str, Any]) -> Table:
     """Format the numbers of :func:`gather` as a table."""
-    made = Table(title=f"corpus at {status['commit'][:12]}", title_justify="left")
+    made = Table(title=f"corpus at {status['commit'][:12]}", title_justify="left", caption_justify="left")
+    if (status.get("takedowns") or {}).get("done"):
+        made.caption = "dedupe, split: as of their last run; a later takedown has removed more"
     cells: dict[str, dict[tuple[str, int], dict[str, str]]] = {}
     for corpus, parts in status["corpora"].items():
         for part, value in parts.items():
@@ -324,9 +326,7 @@ def _rows(part: str, value: Any) -> Iterator[tuple[str, str]]:
     for key, inner in value.items():
         if key in LEFT_OUT:
             continue
-        if (part, key) in SUMMED:
-            yield key, text_of(sum(inner.values()))
-        elif isinstance(inner, Mapping) and not inner.keys() >= CELL:
+        if isinstance(inner, Mapping) and not inner.keys() >= CELL:
             for name, text in _rows(part, inner):
                 yield f"{key}: {name}" if name else key, text
         else:

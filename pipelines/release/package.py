@@ -76,7 +76,7 @@ def run(
         ``release``, ``package`` and ``key`` (paths), ``manifest`` (its digest), ``commit``, ``other_columns`` (approved
         releases of this corpus with other columns: k-anonymity does not hold over both), ``risk`` (the
         re-identification risk in words), ``text`` (Markdown for the person who approves), ``joined`` (by earlier
-        release, the share of posts that :func:`pipelines.release.anonymity.matched` finds in it), and its counts of
+        release, the share of its posts that :func:`pipelines.release.anonymity.joined` states), and its counts of
         items: ``items``, ``records``, ``left_out`` by reason, ``levels`` (rows by metadata level), ``smallest``
         (authors of the smallest class), ``alone`` (posts with a unique combination of values, after such posts have
         lost their metadata), ``splits``, ``labels``.
@@ -108,7 +108,7 @@ def run(
     }
     with locked(settings):
         target, tables = _target(entry, to=to), files(chosen.rows, shape=shape, content=content)
-        sources: dict[str, Any] = {"record_ids": chosen.record_ids, "settings": settings, "vault": vault}
+        sources: dict[str, Any] = {"record_ids": chosen.record_ids, "k": terms.k, "settings": settings, "vault": vault}
         facts["joined"] = anonymity.measured(tables, release=name, corpus=corpus, **sources)
         texts = {
             **tables,
@@ -295,12 +295,15 @@ def risk(facts: Mapping[str, Any]) -> str:
     alone, records = counts["alone"], counts["records"]
     sentences = (
         f"{alone} of {records} posts ({alone / records:.1%}) have a combination of pictures, split, labels and "
-        "metadata that no other post has. A person who has the same values from elsewhere, such as another release of "
-        "this corpus, can match these posts without the key, and narrow other posts down to those that share theirs."
+        "metadata that no other post has. A person who has the same values from elsewhere can match these posts "
+        "without the key, and narrow other posts down to those that share theirs."
     )
     for other, share in sorted(facts["joined"].items()):
         measured = "was not measured, because that package is elsewhere" if share is None else f"is {share:.1%}"
-        sentences += f" The share of posts that this attack matches with release `{other}` {measured}."
+        sentences += (
+            " The share of posts that the best attack by values (equal columns, an optimal assignment, values "
+            f"translated by frequency) joins with release `{other}` {measured}."
+        )
     return sentences
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from crisis_corpus import hydrate
-from pipelines.core import formats
+from pipelines.core import formats, untrusted
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, ConfigError, DataError
 from pipelines.store.vault.locks import alone
@@ -204,7 +204,7 @@ class ReleaseEntry:
     def text(self, state: Mapping[str, Any], file: str) -> str | None:
         """Return the text of a file in the release's package, or ``None`` if it is missing or not text."""
         try:
-            return (self.package(state) / file).read_bytes().decode()
+            return untrusted.read(self.package(state) / file).decode()
         except (OSError, UnicodeDecodeError):
             return None
 
@@ -212,7 +212,7 @@ class ReleaseEntry:
 def manifest_of(folder: Path, name: str) -> dict[str, Any] | None:
     """Return the manifest in ``folder``, or ``None`` if the folder is not the package of the release ``name``."""
     try:
-        facts = formats.opened("release_package", json.loads((folder / MANIFEST).read_text()))
+        facts = formats.opened("release_package", json.loads(untrusted.read(folder / MANIFEST)))
     except (OSError, ValueError):
         return None
     return facts if facts.get("release") == name else None

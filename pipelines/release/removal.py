@@ -17,6 +17,7 @@ from pipelines.release.release_store import (
     DRAFT,
     PROGRAM,
     REMOVAL,
+    RETIRED,
     ReleaseEntry,
     digest,
     entries,
@@ -42,7 +43,8 @@ def refresh(
     Writes the list of removed ids, ``removal.json``, in the register and, if the package is still in its folder, its
     tables without the rows, the same list, and their digests in the manifest. The other rows keep their bytes:
     published metadata is not generalised afterwards, though a class may now have fewer than k authors. Drafts are not
-    published: their rows are removed at once. The program in a package is replaced by the current one.
+    published: their rows are removed at once. A retired release is withdrawn whole.
+    The program in a package is replaced by the current one.
 
     Args:
         at_once: publish all removals now, whatever the schedule of the release.
@@ -58,7 +60,11 @@ def refresh(
         for entry in entries(settings):
             new, state = _new(entry, tombstones=tombstones, vault=vault), entry.state()
             batch = frozenset[str]()
-            if at_once or state["status"] == DRAFT:
+            if state["status"] == RETIRED:
+                # whole: a list that grew by one with that of its successor would join two ids
+                new = dict.fromkeys(entry.ids() - entry.withdrawn(), date.min)
+                batch = frozenset(new)
+            elif at_once or state["status"] == DRAFT:
                 batch = frozenset(new)
             elif now is not None:
                 batch = due(new, schedule=state["removal"], today=now.date())

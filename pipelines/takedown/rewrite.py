@@ -6,7 +6,8 @@ over on its commit; a process that pushes later is rejected by the push checks, 
 
 The digests of stage dependencies are computed from names and digests alone. A dependency whose recorded digest did not
 match its files before is left unchanged: that stage was already out of date and runs at the next ``dvc repro``. The
-stages that trained a model on a removed record run again, too: their dependencies keep the recorded digests.
+stages that trained a model on a removed record, and those that write only metrics, which count removed rows, run again,
+too: their dependencies keep the recorded digests.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ from pipelines.workspace.inventory import read_outs, read_yaml
 from pipelines.workspace.objects import TREE, digest_of, tree_digest
 
 LOCK = "dvc.lock"
+# It writes only metrics, too, but would ask providers again.
+ASKS = "injection_test"
 # by old digest
 Changes = Mapping[str, Change]
 
@@ -62,11 +65,11 @@ class Pointers:
         return set(git("ls-files", "-z", cwd=root).split("\0")) - {""}
 
     def move(
-        self, changes: Changes, *, had: Mapping[str, bytes] | None = None, retrain: Collection[str] = ()
+        self, changes: Changes, *, had: Mapping[str, bytes] | None = None, again: Collection[str] = ()
     ) -> list[str]:
         """Replace old objects by new ones in every ``.dvc`` file and ``dvc.lock``; return the paths that changed.
 
-        ``had``: the previous content of files in git that the caller has changed. ``retrain``: stages whose
+        ``had``: the previous content of files in git that the caller has changed. ``again``: stages whose
         dependencies keep the recorded digests, so that they run again.
         """
         if not changes and not had:
@@ -83,7 +86,7 @@ class Pointers:
                 if out["path"] not in self._tracked:
                     self._move_out(out, changes)
         after = {path: _now(digest, changes) for path, digest in before.items()}
-        for stage in (stage for name, stage in lock.items() if name not in retrain):
+        for stage in (stage for name, stage in lock.items() if name not in again):
             for dep in stage.get("deps", []):
                 self._move_dep(dep, before=before, after=after, texts=texts, changes=changes)
         if lock and self._save_lock(lock):
@@ -107,6 +110,14 @@ class Pointers:
                 if self._tree(out["md5"]).get(tables.RECORDS) in lists:
                     stages[name] = Path(out["path"]).parts[1]
         return stages
+
+    def measuring(self) -> set[str]:
+        """Return the stages that write only metrics, which are in git, and ask nobody."""
+        return {
+            name
+            for name, stage in self._lock().items()
+            if name.partition("@")[0] != ASKS and self._tracked.issuperset(out["path"] for out in stage.get("outs", []))
+        }
 
     @cached_property
     def _tracked(self) -> set[str]:
@@ -307,7 +318,7 @@ def _once(clone: Workspace, gone: Gone, *, note: Note, keep: Keep, say: Say) -> 
             (clone.path / path).write_bytes(fresh)
         had = {path: old for path, (old, _) in texts.items()}
         remember(changes, settings=clone.settings)
-        written = pointers.move(changes, had=had, retrain=retrain)
+        written = pointers.move(changes, had=had, again=retrain.keys() | pointers.measuring())
         say("replaced")
     total = sum(change.left.rows for change in changes.values())
     message = f"takedown: {total} rows of {len(changes)} tables"

@@ -20,7 +20,6 @@ from typing import Any
 from pipelines.core import formats
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import CommitLost, ConfigError, GitFailed, StepFailed
-from pipelines.core.telemetry import phase
 from pipelines.workspace import objects, trust
 from pipelines.workspace.git import branches, git, local_path, shown
 from pipelines.workspace.inventory import Graph, Inventory, pointer_text, read_pointer, read_yaml
@@ -103,7 +102,6 @@ class Workspace:
         lock = {name: entry for name, entry in self.lock().items() if self.graph.defines(name)}
         return Inventory(self.path, lock=lock | self._taken, objects=self.objects)
 
-    @phase("fetch")
     def link(self, files: Mapping[str, str]) -> None:
         """Fetch DVC objects and place them in the clone's working tree; ``files`` maps paths to digests."""
         self.objects.fetch(files.values())
@@ -126,7 +124,6 @@ class Workspace:
             pointer.parent.mkdir(parents=True, exist_ok=True)
             pointer.write_text(text)
 
-    @phase("push")
     def add(self, paths: Sequence[Path]) -> dict[str, str]:
         """Track files with DVC, push them to the DVC remote, and return the texts of their pointers by path."""
         pointers = {}
@@ -168,7 +165,6 @@ class Workspace:
         outs = [read_pointer(text) for text in pointers.values()]
         self.objects.require_whole({out.md5: out.size for out in outs})
 
-    @phase("git")
     def commit(
         self, message: str, *, paths: Sequence[str] = (".",), code: str | None = None, trailers: Sequence[str] = ()
     ) -> str | None:
@@ -221,27 +217,26 @@ def workspace(
         raise ConfigError("UnknownName", kind="commit", name=revision, known="those of branch corpus")
     with scratch_folder(settings.home) as folder:
         path = folder / "corpus"
-        with phase("git"):
-            # without links: one in the branch would let a later write leave the clone
-            plain = ["--config", "core.symlinks=false", "--shared", "--no-checkout"]
-            git("clone", "--quiet", *plain, "--branch", BRANCH, settings.repo, str(path))
-            if folders is not None:
-                # the option --no-cone of `set` needs git 2.35
-                git("config", "core.sparseCheckout", "true", cwd=path)
-                git("config", "core.sparseCheckoutCone", "false", cwd=path)
-                patterns = ["/*", "!/*/", *(f"/{folder}/" for folder in (".dvc", *folders))]
-                git("sparse-checkout", "set", "--stdin", cwd=path, given="\n".join(patterns))
-            try:
-                git("checkout", "--quiet", *(["--detach", revision] if revision else [BRANCH]), cwd=path)
-            except GitFailed:
-                if revision is None:
-                    # the branch exists, or the clone would have failed
-                    raise
-                raise ConfigError("UnknownName", kind="commit", name=revision, known="those of branch corpus") from None
-            if signed:
-                trust.require_commit(settings, cwd=path)
-            formats.require_corpus(path)
-            objects.configure(path, settings=settings)
+        # without links: one in the branch would let a later write leave the clone
+        plain = ["--config", "core.symlinks=false", "--shared", "--no-checkout"]
+        git("clone", "--quiet", *plain, "--branch", BRANCH, settings.repo, str(path))
+        if folders is not None:
+            # the option --no-cone of `set` needs git 2.35
+            git("config", "core.sparseCheckout", "true", cwd=path)
+            git("config", "core.sparseCheckoutCone", "false", cwd=path)
+            patterns = ["/*", "!/*/", *(f"/{folder}/" for folder in (".dvc", *folders))]
+            git("sparse-checkout", "set", "--stdin", cwd=path, given="\n".join(patterns))
+        try:
+            git("checkout", "--quiet", *(["--detach", revision] if revision else [BRANCH]), cwd=path)
+        except GitFailed:
+            if revision is None:
+                # the branch exists, or the clone would have failed
+                raise
+            raise ConfigError("UnknownName", kind="commit", name=revision, known="those of branch corpus") from None
+        if signed:
+            trust.require_commit(settings, cwd=path)
+        formats.require_corpus(path)
+        objects.configure(path, settings=settings)
         with contextlib.closing(Workspace(path, settings=settings)) as clone:
             yield clone
 

@@ -104,9 +104,9 @@ def _digest(texts: Mapping[str, str]) -> str:
 def resolve(texts: Mapping[str, str], *, folder: Path | None = None) -> dict[str, Any]:
     """Return the content of the stage graph's file, resolved from the texts of :data:`SOURCES`.
 
-    The keys are ``stages`` (name, description, upstream stages and package of each, its key without the corpus, and of
-    a row of a model its task and ``answers``: ``computed`` here, or ``asked`` of labellers, as stored votes are),
-    ``packages`` (the first sentence of their documentation), ``corpora`` (the section),
+    The keys are ``stages`` (name, description, upstream stages and package of each, its corpus, its key without that,
+    and of a row of a model its task and ``answers``: ``computed`` here, or ``asked`` of labellers, as stored votes
+    are), ``packages`` (the first sentence of their documentation), ``corpora`` (the section),
     ``ensembles`` (by corpus), ``providers`` (those that label), ``asking`` (by corpus the other steps that ask
     providers), ``months`` (by corpus the steps of a month, in order: what to run, with ``{month}`` and ``{shard}`` to
     fill in, and the globs of its files), ``dags`` (by corpus and Dag its last stages, and those that another Dag has
@@ -150,12 +150,11 @@ def resolve(texts: Mapping[str, str], *, folder: Path | None = None) -> dict[str
             ]
     used = {stage["package"] for stage in resolved if stage["package"]}
     asked = [values["labellers"][name] for names in values["votes"]["labellers"].values() for name in names]
-    upstream = {stage["name"]: stage["upstream"] for stage in resolved}
     ensembles = values["silver"]["ensembles"]
     return {
         "stages": resolved,
         "months": {name: _month(name, str(corpus["content"])) for name, corpus in values["corpora"].items()},
-        "dags": {name: _dags(name, upstream, ensembles=ensembles.get(name) or ()) for name in values["corpora"]},
+        "dags": {name: _dags(name, resolved, ensembles=ensembles.get(name) or ()) for name in values["corpora"]},
         "packages": {name: _sentence(name) for name in sorted(used)},
         "corpora": values["corpora"],
         "ensembles": ensembles,
@@ -181,8 +180,9 @@ def _month(corpus: str, items: str) -> list[dict[str, list[str]]]:
     ]
 
 
-def _dags(corpus: str, upstream: Mapping[str, list[str]], *, ensembles: Sequence[str]) -> dict[str, Any]:
+def _dags(corpus: str, stages: Sequence[Mapping[str, Any]], *, ensembles: Sequence[str]) -> dict[str, Any]:
     """Return ``targets`` and ``below`` of each Dag of a corpus; a stage of a team is in the first that can run it."""
+    upstream = {stage["name"]: stage["upstream"] for stage in stages}
     silver = [f"silver@{corpus}-{name}" for name in ensembles]
     dags = {
         "dataset": {"targets": [f"quality@{corpus}"], "below": []},
@@ -195,9 +195,8 @@ def _dags(corpus: str, upstream: Mapping[str, list[str]], *, ensembles: Sequence
     has = {dag: {*ordered(upstream, targets=found["targets"])} for dag, found in dags.items()}
     # the last two are run where a model reads them, and by the Dag of champions
     known = {name.partition("@")[0] for names in has.values() for name in names} | {"rationales", "batch_predict"}
-    for name, above in upstream.items():
-        step, _, key = name.partition("@")
-        if step not in known and above and (key == corpus or key.startswith(f"{corpus}-")):
+    for name, above in ((stage["name"], stage["upstream"]) for stage in stages if stage["corpus"] == corpus):
+        if name.partition("@")[0] not in known and above:
             first = next((dag for dag, names in has.items() if {*above} <= names), None)
             if first:
                 dags[first]["targets"].append(name)
@@ -237,10 +236,10 @@ def _sentence(package: str) -> str:
 
 
 def _row(key: str, keyed: Mapping[str, Mapping[str, Any]], *, params: Params) -> dict[str, str]:
-    """Return the key of a stage without its corpus, the task of its row, and where its answers come from."""
-    row = keyed.get(key, {})
-    corpus = row.get("corpus") or next((name for name in params.corpora if key == name), "")
-    told = {"rest": key.removeprefix(str(corpus)).removeprefix("-"), "task": str(row.get("task", ""))}
+    """Return the corpus of a stage, its key without that, the task of its row, and where its answers come from."""
+    row, corpus = keyed.get(key, {}), rows.owner(key, corpora=params.corpora, rows=keyed)
+    rest = key.removeprefix(corpus).removeprefix("-")
+    told = {"corpus": corpus, "rest": rest, "task": str(row.get("task", ""))}
     if "model" not in row:
         return told
     entry = params.models[row["model"]]

@@ -164,7 +164,7 @@ def overlap(one: str, other: str) -> bool:
 
 
 # What the resolver fills in stays within one name of a path.
-FILLED = re.compile(r"\$\{[^}]*\}")
+FILLED = re.compile(r"\$\{[^{}]*\}")
 
 
 class Graph:

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.core.errors import DataError
-from pipelines.core.telemetry import phase
 from pipelines.workspace.inventory import Inventory, is_metric, overlap, read_yaml
 from pipelines.workspace.objects import digest_of
 from pipelines.workspace.results import ResultUnusable, StageResult, Token
@@ -109,11 +108,10 @@ class StageRun:
     def reproduce(self, stage: str) -> Token:
         """Return the token of a stage's result: a stored result, the commit's, or a new one from running the stage."""
         clone, results = self.clone, self.clone.results
-        with phase("dvc"):
-            defined = Definition.resolve_all(clone.repo, [stage])[stage]
-            inventory = clone.inventory()
-            _require_made(clone, defined, inventory)
-            digests = {path: inventory.digest(path) for path in defined.deps}
+        defined = Definition.resolve_all(clone.repo, [stage])[stage]
+        inventory = clone.inventory()
+        _require_made(clone, defined, inventory)
+        digests = {path: inventory.digest(path) for path in defined.deps}
         key = _key(defined, digests)
         try:
             stored = results.get(key)
@@ -256,8 +254,7 @@ def _run(clone: Workspace, defined: Definition, inventory: Inventory) -> StageRe
     outs = [_keep(clone, out, stage=defined.name) for out in defined.outs]
     made = {"cmd": defined.cmd, "deps": deps, "params": defined.params, "outs": outs}
     entry = {key: value for key, value in made.items() if value}
-    with phase("push"):
-        clone.objects.push(_objects(entry))
+    clone.objects.push(_objects(entry))
     metrics = {out: (clone.path / out).read_bytes().decode() for out in defined.outs if is_metric(out)}
     return StageResult(defined.name, entry, metrics)
 

@@ -27,7 +27,7 @@ from dvc_airflow import settings
 class Stage:
     """One DVC stage as Airflow needs it.
 
-    ``package`` is the package of `pipelines` with its module, ``rest`` its key without the corpus, ``task`` what the
+    ``package`` is the package of `pipelines` with its module, ``rest`` its key without ``corpus``, ``task`` what the
     model of its row predicts, ``answers`` whether the model's answers are ``computed`` here or ``asked`` of labellers.
     """
 
@@ -35,6 +35,7 @@ class Stage:
     desc: str
     upstream: tuple[str, ...]
     package: str = ""
+    corpus: str = ""
     rest: str = ""
     task: str = ""
     answers: str = ""

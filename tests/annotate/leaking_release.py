@@ -31,21 +31,20 @@ class Release:
     copies: dict[str, str]
 
     def leaking(self) -> set[str]:
-        """Return the memes that share an author or a near-duplicate with an earlier split, and those linked to them."""
-        links = nx.Graph()
-        links.add_edges_from(self.author.items())
-        links.add_edges_from(self.copies.items())
+        """Return the memes that share an author or a near-duplicate with an earlier split, and those grouped with one.
+
+        A group is within a split: its memes are linked by authors and near-duplicates of that split alone.
+        """
         at = {name: ORDER.index(split) for name, split in self.split.items()}
+        pairs = [*self.copies.items(), *((first, copy) for copy, first in self.copies.items())]
         earliest: dict[str, int] = {}
         for name, author in self.author.items():
             earliest[author] = min(at[name], earliest.get(author, 2))
-        pairs = [*self.copies.items(), *((first, copy) for copy, first in self.copies.items())]
         linked = {name for name in at if at[name] > earliest[self.author[name]]}
         linked |= {name for name, other in pairs if at[name] > at[other]}
-        return {
-            name for found in nx.connected_components(links) for name in found & at.keys()
-            if any(at[name] == at[other] for other in found & linked)
-        }  # fmt: skip
+        groups = nx.Graph((name, (author, at[name])) for name, author in self.author.items())
+        groups.add_edges_from((name, other) for name, other in pairs if at[name] == at[other])
+        return {name for found in nx.connected_components(groups) if found & linked for name in found & at.keys()}
 
 
 def write(folder: Path) -> Release:

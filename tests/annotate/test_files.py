@@ -2,10 +2,15 @@
 
 import csv
 import json
-from collections.abc import Callable, Mapping
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -207,14 +212,14 @@ def test_pictures_come_before_the_list_so_a_kill_between_is_mended(
     backend: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend.prepare(QUEUE, form=contract.form(content="images"))
-    replace = Path.replace
+    replace = os.replace
 
-    def killed(self: Path, target: Path) -> Path:
-        if target.name == "tasks.jsonl":
+    def killed(new: Any, target: Any, **places: Any) -> None:
+        if Path(target).name == "tasks.jsonl":
             raise KeyboardInterrupt
-        return replace(self, target)
+        replace(new, target, **places)
 
-    monkeypatch.setattr(Path, "replace", killed)
+    monkeypatch.setattr(os, "replace", killed)
     with pytest.raises(KeyboardInterrupt):
         backend.add(QUEUE, tasks=contract.images(2))
     monkeypatch.undo()
@@ -227,6 +232,67 @@ def test_pictures_come_before_the_list_so_a_kill_between_is_mended(
 def test_a_queue_stays_below_its_root(queue: Queue, backend: Files) -> None:
     with refused("BackendUnavailable"):
         backend.prepare(queue, form=contract.form())
+
+
+@contextmanager
+def at_once() -> Iterator[None]:
+    """Interrupt what waits for a writer that never comes."""
+
+    def stop(*_: object) -> None:
+        raise AssertionError("it waits")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(5)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("place", ["absolute", "above", "of another item"])
+def test_a_list_that_names_another_file_deletes_nothing(place: str, backend: Files, tmp_path: Path) -> None:
+    folder, victim = ready(backend), tmp_path / "victim.png"
+    victim.write_text("the operator's")
+    named = {"absolute": str(victim), "above": f"images/../{'../' * 4}victim.png", "of another item": "answers.csv"}
+    rows = [json.loads(line) | {"image": named[place]} for line in (folder / "tasks.jsonl").read_text().splitlines()]
+    (folder / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "answers.csv").write_text("item\n")
+    with refused("BadAnswers", match="changed after it was written"):
+        backend.remove(QUEUE, items=[item_of(rows[0]["item"])])
+    assert victim.exists() and (folder / "answers.csv").exists()
+
+
+def test_a_folder_of_pictures_that_leads_elsewhere_is_neither_emptied_nor_filled(
+    backend: Files, tmp_path: Path
+) -> None:
+    backend.prepare(QUEUE, form=contract.form(content="images"))
+    backend.add(QUEUE, tasks=contract.images(2))
+    folder = Path(backend.address(QUEUE))
+    (folder / "images").rename(tmp_path / "elsewhere")
+    (folder / "images").symlink_to(tmp_path / "elsewhere")
+    before = sorted(path.name for path in (tmp_path / "elsewhere").iterdir())
+    with refused("BackendUnavailable", match="images"):
+        backend.remove(QUEUE, items=[("m000", 0)])
+    with refused("BackendUnavailable", match="images"):
+        backend.add(QUEUE, tasks=contract.images(3))
+    assert before == sorted(path.name for path in (tmp_path / "elsewhere").iterdir())
+
+
+@pytest.mark.parametrize("name", ["answers.csv", "answers.jsonl", "tasks.jsonl", "form.json"])
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_what_is_no_regular_file_is_named_and_not_opened(kind: str, name: str, backend: Files, tmp_path: Path) -> None:
+    folder, erased = ready(backend), partial(backend.remove, items=[("r000", 0)])
+    if kind == "link":
+        (tmp_path / "other").write_bytes(
+            (folder / name).read_bytes() if (folder / name).exists() else b"item\nr000/0\n"
+        )
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to(tmp_path / "other") if kind == "link" else os.mkfifo(folder / name)
+    reading = {"form.json": [backend.answers], "tasks.jsonl": [backend.present]}.get(name, [backend.answers, erased])
+    for call in reading:
+        with at_once(), refused("BackendUnavailable", match=name):
+            call(QUEUE)
 
 
 def test_a_place_that_cannot_be_used_is_named(backend: Files, tmp_path: Path) -> None:

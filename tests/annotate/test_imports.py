@@ -21,6 +21,7 @@ from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams
 from pipelines.curate.items import published_split, read_tracked
 from pipelines.store import tables
+from pipelines.store.exclusions import WHOLE, write_exclusions
 from pipelines.store.seal import open_column
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace.clone import workspace
@@ -318,7 +319,7 @@ def test_too_many_bad_rows_stop_an_import_with_their_lines_and_none_of_their_wor
 
 
 def test_a_post_that_the_corpus_has_from_reddit_keeps_its_own_copy(run, tmp_path, settings, vault):
-    collect_one(settings, vault=vault, fullname="t3_abcdef", month="2022-12")
+    collect_one(settings, vault=vault, fullname="t3_abcdef", month="2022-12", dropped="t3_abcdeg")
     rows = sets.cradle("dev")[:10]
     for i, row in enumerate(rows):
         row["post_id"] = f"abcde{'fghijklmno'[i]}"
@@ -326,7 +327,10 @@ def test_a_post_that_the_corpus_has_from_reddit_keeps_its_own_copy(run, tmp_path
     report = run("posts", "cradle", path)
     assert report["texts"] == {"kept": 9, "dropped": {"collected": 1}}
     assert report["gold"] == 10, "its labels come in all the same"
-    assert (report["matched"], report["not_collected"]) == (1, 9)
+    assert (report["matched"], report["dropped"], report["not_collected"]) == (1, {"too_short": 1}, 8)
+    assert "1 match posts of the corpus, 1 are of posts that it dropped (too_short: 1), 8 are" in imports.sentence(
+        report, pictures=False
+    )
     assert len(run.posts("posts")) == 10
 
 
@@ -337,13 +341,16 @@ def test_a_month_of_collected_posts_is_never_overwritten(run, tmp_path, settings
         run("posts", "cradle", path)
 
 
-def collect_one(settings: Settings, *, vault: Vault, fullname: str, month: str) -> None:
-    """Commit a month with one post, as the collecting Dag does."""
+def collect_one(settings: Settings, *, vault: Vault, fullname: str, month: str, dropped: str = "t3_short") -> None:
+    """Commit a month with one post, and one that was too short, as the collecting Dag does."""
     row = {"record_id": vault.record_id(fullname), "title": "A title", "body": "A body that was collected."}
-    vault.admit([(row["record_id"], fullname)], corpus="posts", month=month, now=NOW)
+    short = vault.record_id(dropped)
+    vault.admit([(row["record_id"], fullname), (short, dropped)], corpus="posts", month=month, now=NOW)
     with workspace(settings) as clone:
         path = small_corpus.write_posts(clone.path, [row], corpus="posts", month=month, vault=vault)
-        pointers = clone.add([path])
+        drops = path.with_name("drops.parquet")
+        write_exclusions({(short, WHOLE): "too_short"}, drops, step="texts")
+        pointers = clone.add([path, drops])
     publish_partition(settings, corpus="posts", month=month, pointers=pointers, leave_out=lambda *_: 0)
 
 

@@ -549,7 +549,7 @@ def test_labels_of_our_own_are_imported_from_any_folder(
         return " ".join(done.stderr.split())
 
     dry = said("--dry-run")
-    assert "4 rows: 3 items" in dry and "2 match collected posts, 1 are of other posts" in dry
+    assert "4 rows: 3 items" in dry and "2 match posts of the corpus, 1 are of other posts" in dry
     assert "left out, severity: unknown_label: 1 rows (labels.csv:5)" in dry
     assert "Next: the same command without --dry-run" in dry and lab.head() == before
     assert "corpus params set gold.memes.published annotations/memes/ours/gold.csv" in said()

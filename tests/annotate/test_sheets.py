@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import re
 import shutil
 from collections import Counter
@@ -48,6 +49,18 @@ def read(path: Path) -> list[list[str]]:
     return [
         [str(cell or "") for cell in row] for row in openpyxl.load_workbook(path)["Items"].iter_rows(values_only=True)
     ]
+
+
+def test_a_list_that_names_a_table_elsewhere_writes_none(backend: Files, tmp_path: Path) -> None:
+    queue = Queue("memes/first", "a1")
+    backend.prepare(queue, form=contract.form())
+    backend.add(queue, tasks=contract.texts(2))
+    path = Path(backend.address(queue)).parent / "tasks.jsonl"
+    changed = [json.loads(line) | {"table": str(tmp_path / "planted-1.csv")} for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps(row) + "\n" for row in changed))
+    with refused("BadAnswers", match="changed after it was written"):
+        backend.answers(queue)
+    assert not (tmp_path / "planted-1.csv").exists()
 
 
 @contextmanager

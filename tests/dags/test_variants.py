@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ import yaml
 from pipelines.core import rows
 from pipelines.core.config.added_corpora import complete
 from pipelines.core.config.params import load, overlay, read_params, validate
+from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams
+from pipelines.operate.run import CorpusRun
 from pipelines.workspace import dag_graph
 from tests.dags.test_dags import EXPECTED, ROOT, parse
 
@@ -84,6 +87,29 @@ def test_memes_and_posts_may_be_left_out_with_all_that_is_keyed_by_them(root: Pa
     assert parsed["errors"] == {}
     assert not [name for name in parsed["dags"] if name.startswith(("memes", "posts"))]
     assert {"forum_label", "pictures_benchmark", "release", "promote", "annotation_round"} <= parsed["dags"].keys()
+
+
+def test_of_two_corpora_one_of_whose_names_begins_the_other_each_has_its_own_stages(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(root)
+    profile: dict[str, Any] = {"corpora": {"memes": None, "posts": None, "a": FORUM, "a-b": FORUM}}
+    texts = {name: (root / name).read_text() for name in dag_graph.SOURCES}
+    mine = {"foreach": ["a", "a-b"], "do": {"cmd": "true", "deps": ["snapshot/${item}/gold/gold.parquet"]}}
+    texts["dvc.yaml"] = texts["dvc.yaml"].replace("stages:\n", f"stages:\n  mine: {json.dumps(mine)}\n", 1)
+    graph = dag_graph.resolve(texts | {"profile": yaml.safe_dump(profile)})
+    assert {stage["corpus"] for stage in graph["stages"]} == {"a", "a-b"}
+    for corpus, other in (("a", "a-b"), ("a-b", "a")):
+        run = CorpusRun(Settings.from_env(), corpus, doing=lambda _: nullcontext(), say=str)
+        run.graph = graph
+        own = {name for dag in graph["dags"][corpus].values() for name in dag["targets"]}
+        assert f"mine@{corpus}" in own and f"mine@{other}" not in own
+        train = f"train@{corpus}-severity-knn-gold-1"
+        assert {f"mine@{corpus}", train} <= {*run.own} and f"mine@{other}" not in run.own
+    profile["corpora"]["a-offline"] = FORUM
+    profile |= {"votes": {"labellers": {"a": ["words"]}}, "silver": {"ensembles": {"a": ["offline"]}}}
+    with pytest.raises(BadParams, match="the stage 'a-offline'; rename one"):
+        dag_graph.resolve(texts | {"profile": yaml.safe_dump(profile)})
 
 
 @pytest.mark.parametrize("content", [["images"], {"images": None}, 1, None])

@@ -366,3 +366,13 @@ def test_a_release_with_an_unresolved_digest_fails(tmp_path: Path, capsys: pytes
     place = folder(tmp_path, "postgres:16", None)
     assert SCRIPT["main"](["--check"], folder=place) == 1 and "TOOL_IMAGE" in capsys.readouterr().err
     assert not (place / ".env").exists()
+
+
+def test_actions_are_pinned_by_commit() -> None:
+    """A tag can be moved to other code, which would run with the workflow's token."""
+    used = [
+        use
+        for path in (ROOT / ".github/workflows").glob("*.yml")
+        for use in re.findall(r"uses: (.+)", path.read_text())
+    ]
+    assert used and not [use for use in used if not re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}(?:  # v[\d.]+)?", use)]

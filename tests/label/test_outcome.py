@@ -102,6 +102,28 @@ def test_prose_that_declines_is_a_refusal(text: str) -> None:
     assert (found.outcome, found.reason, found.labels) == (Outcome.REFUSED, "model_refusal", ())
 
 
+THOUGHTS = """I must refuse.|I have to decline.|I decline.|This violates the content policy, so no answer.|I refuse.
+My guidelines do not allow me to look at this.|I am not permitted to process such content.|I'm declining.
+It is against my policy to read this.|I would rather not.|That is not something I can assist with.
+No: I\u2019d rather not|We cannot comply.|This is a harmful request.
+It would be inappropriate for me to label this.""".replace("\n", "|").split("|")
+
+
+@pytest.mark.parametrize("thought", THOUGHTS)
+def test_a_refusal_in_the_reasoning_before_an_empty_list_is_no_vote(thought: str) -> None:
+    found = one(f"<think>The user sends a post. {thought}</think>" + '{"labels": []}')
+    assert (found.outcome, found.labels) == (Outcome.REFUSED, ())
+    # labels are an answer all the same
+    assert one(f"<think>{thought}</think>" + '{"labels": ["rape_past"]}').outcome is Outcome.VOTE
+
+
+@pytest.mark.parametrize(
+    "thought", ["I can't label this as a crisis.", "I cannot tell from it.", "She refuses to eat.", "A policy debate."]
+)
+def test_reasoning_about_the_post_declines_nothing(thought: str) -> None:
+    assert one(f"<think>{thought}</think>" + '{"labels": []}').outcome is Outcome.VOTE
+
+
 @pytest.mark.parametrize("reason", ["content_filter", "model_refusal", "blocked_prompt", "empty"])
 @pytest.mark.parametrize("text", [None, '{"labels": ["no_crisis"]}'])
 def test_what_the_provider_refused_stays_refused(text: str | None, reason: str) -> None:

@@ -29,7 +29,7 @@ class Team:
     typed: tuple[str, str, str, str]
     inputs: Callable[[Path], list[str]]
     profile: str = ""
-    beats: bool = True
+    model: str = "small-text"
 
 
 TEXTS = Team(("texts", content.BOARD, "post", "kind"), lambda folder: ["The chain slipped again.", "It works now."])
@@ -37,7 +37,7 @@ IMAGES = Team(
     ("images", pictures.PICTURES, "item", "arrangement"),
     lambda folder: [str(path) for path in sorted((folder / "pictures").glob("*.png"))[:2]],
     profile=LOOPBACK,
-    beats=False,
+    model="small-image",
 )
 
 

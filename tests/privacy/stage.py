@@ -42,6 +42,9 @@ def main(stage, corpus, labeller=None):
             {"record_id": i, "image": 0, "group": f"{first[i]}/0", "split": parts[n % 3]} for n, i in enumerate(ids)
         ]
         write(f"{out}/splits.parquet", made, "splits")
+    elif stage == "quality":
+        placed = rows(f"snapshot/{corpus}/split/splits.parquet", "record_id")
+        Path(f"metrics/{corpus}/quality.json").write_text(json.dumps({"items": len(placed)}))
     elif stage == "votes":
         told = {"prompt": "p", "outcome": "vote", "reason": "", "repaired": False, "cost": 0.0}
         told |= {"labeller": labeller, "category": "labels", "labels": ["x"], "input_tokens": 1, "output_tokens": 1}

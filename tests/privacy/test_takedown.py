@@ -44,7 +44,7 @@ from pipelines.workspace.objects import ObjectIncomplete
 from tests import small_sandbox
 from tests.privacy import used_corpus as used
 from tests.privacy.place_search import counted
-from tests.privacy.used_corpus import EACH, MONTHS, NOW, REPO, House, fullname, word
+from tests.privacy.used_corpus import EACH, MONTHS, NOW, REPO, WHO, House, fullname, word
 from tests.refusals import refused
 from tests.stages import rerun
 
@@ -142,11 +142,16 @@ def _contents(house: House, *, without: set[str]) -> dict[str, list[Any]]:
     return found
 
 
-def test_nothing_runs_again_and_the_next_stage_builds_on_it(after: House) -> None:
+def test_only_what_writes_metrics_alone_runs_again_and_the_next_stage_builds_on_it(after: House) -> None:
     with workspace(after.settings) as clone:
-        assert rerun(clone) == []
-        assert not (clone.path / "ran").exists(), "a stage was run"
-        assert git("status", "--porcelain", cwd=clone.path) == "", "dvc.lock is what DVC itself would write"
+        assert sorted(rerun(clone)) == ["quality@memes", "quality@posts"], "no row of a table is made again"
+        counts = [json.loads((clone.path / f"metrics/{c}/quality.json").read_text())["items"] for c in WHO]
+        assert counts == [2 * EACH - len(numbers) for numbers in WHO.values()]
+        changed = git("status", "--porcelain", cwd=clone.path).split()
+        assert changed == ["M", "dvc.lock", "M", "metrics/memes/quality.json", "M", "metrics/posts/quality.json"]
+        now, before = clone.lock(), clone.lock(revision=clone.head)
+        written = {name for name in before if now[name] != before[name]}
+        assert written == {"quality@memes", "quality@posts"}, "dvc.lock is what DVC itself would write"
         ids = set(after.ids())
         splits = table_of("snapshot/memes/split/splits.parquet", name="splits", clone=clone)
         named = {row["group"]: row["record_id"] for row in reversed(splits)}

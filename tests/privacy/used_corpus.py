@@ -49,6 +49,11 @@ WHO = {"memes": (0, 3, 2 * EACH - 1), "posts": (0, 5)}
 STAGES = {
     "dedupe": {"deps": ["data/${item.corpus}"], "metrics": [{"metrics/${item.corpus}/dedupe.json": {"cache": False}}]},
     "split": {"deps": ["data/${item.corpus}", "snapshot/${item.corpus}/dedupe"]},
+    "quality": {
+        "deps": ["snapshot/${item.corpus}/split"],
+        "outs": [],
+        "metrics": [{"metrics/${item.corpus}/quality.json": {"cache": False}}],
+    },
     "votes": {"deps": ["data/${item.corpus}", "snapshot/${item.corpus}/split"]},
     "silver": {"deps": ["data/${item.corpus}", "snapshot/${item.corpus}/votes"]},
     "agreement": {"deps": ["annotations/${item.corpus}"]},

@@ -23,7 +23,7 @@ from crisis_corpus.integrity import digest
 from crisis_corpus.items import BadItems, frame_of
 from crisis_corpus.journal import BEGINNING, JournalBroken, NoJournal
 from crisis_corpus.trusted import AliasUntrusted, BadReference, FilesChanged, NoChampion, NotOnRecord, Withdrawn
-from crisis_corpus.versions import CHAMPION, NoRegistry, UnknownModel, UnknownVersion
+from crisis_corpus.versions import BARS, CHAMPION, NoRegistry, UnknownModel, UnknownVersion
 from pipelines.registry.candidate import Context
 from pipelines.registry.packaging.register import put
 from pipelines.registry.promotion.promote import rollback, withdraw
@@ -45,9 +45,13 @@ def begin(context: Context) -> None:
     context.journal.append(NAME, event="intended", from_version=1, to_version=2, metrics=metrics, **WHO)
 
 
-def test_the_champion_loads_in_one_line_and_describes_itself(context: Context) -> None:
-    allowed = os.environ.get(client.PICKLE)
+def test_the_champion_loads_in_one_line_and_describes_itself(
+    context: Context, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv(BARS, raising=False)
     two(context)
+    capfd.readouterr()
+    before = dict(os.environ)
     model = load(f"{NAME}@champion")
     assert (model.name, model.version, model.token) == (NAME, 1, context.journal.last(NAME).digest)
     assert model.files == context.registry.version(NAME, 1).digest
@@ -55,7 +59,7 @@ def test_the_champion_loads_in_one_line_and_describes_itself(context: Context) -
     answer = model.predict(ASKED)
     assert answer["labels"].tolist() == [[GRAVEST], ["Suicide planning"]]
     assert (load(NAME).version, load(f"models:/{NAME}/2").version) == (1, 2)
-    assert os.environ.get(client.PICKLE) == allowed
+    assert dict(os.environ) == before and "Downloading" not in capfd.readouterr().err
 
 
 def test_what_was_downloaded_serves_until_it_is_altered(

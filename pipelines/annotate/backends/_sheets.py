@@ -22,6 +22,7 @@ from pipelines.annotate.backends.files import Files, usable, write
 from pipelines.annotate.form import Form
 from pipelines.annotate.imports.grid import Fault, Layout, grid_of
 from pipelines.annotate.imports.published_files import content_of
+from pipelines.core import spreadsheet, untrusted
 from pipelines.core.errors import DataError
 from pipelines.core.taxonomy.scheme import normal
 
@@ -30,9 +31,6 @@ Table = list[list[str]]
 TIMES = 3
 # Excel: a cell has at most 32,767 characters, and a post at most 40,000 (Reddit).
 LONGEST = 32_000
-# A program with another separator or quotes than ours sees further cells, so it is every place where one may begin.
-FORMULA = re.compile(r"""(^|[;,|"'\t\r\n])(?=\s*[=+\-@＝＋－＠])""")
-CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 NOT_SKIPPED = {"", "0", "no", "n", "false"}
 HOW = """How to fill in the table
 Write labels into the columns {keys}; each has a list to choose from. Several labels of one column: use its further
@@ -108,7 +106,7 @@ class Sheets(Files):
         return {"table": f"{queue.name.replace('/', '-')}-{queue.annotator}-{number}{self.suffix}"}
 
     def _form(self, queue: Queue) -> Form:
-        return Form.of_json((self._folder(queue) / "form.json").read_bytes())
+        return Form.of_json(untrusted.read(self._folder(queue) / "form.json"))
 
     def _tables(self, folder: Path) -> dict[Path, list[dict[str, Any]]]:
         tables: dict[Path, list[dict[str, Any]]] = {}
@@ -168,7 +166,7 @@ def _shown(row: Mapping[str, Any]) -> dict[str, str]:
     cells |= {"to decide": ", ".join(row["disputed"])} if row["disputed"] else {}
     for number, side in enumerate(row["sides"], start=1):
         cells[f"answer {number}"] = "; ".join(f"{key}: {', '.join(labels)}" for key, labels in side.items())
-    return {name: FORMULA.sub(r"\1'", CONTROLS.sub(" ", text)) for name, text in cells.items()}
+    return {name: spreadsheet.cell(text) for name, text in cells.items()}
 
 
 def _answers(path: Path, *, form: Form, annotator: str, table: int) -> Iterator[AnnotatorAnswer]:
@@ -225,7 +223,9 @@ def _rows(path: Path) -> list[tuple[int, list[str]]]:
     """
     try:
         grid = grid_of(
-            content_of(path), layout=Layout(format="xlsx" if path.suffix == ".xlsx" else "csv"), needs="item"
+            content_of(path, links=False),
+            layout=Layout(format="xlsx" if path.suffix == ".xlsx" else "csv"),
+            needs="item",
         )
     except Fault as fault:
         raise _UnreadableTable(str(fault)) from None

@@ -15,6 +15,7 @@ import contextlib
 import csv
 import io
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -27,6 +28,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidat
 
 from pipelines.annotate.backends import AnnotationTask, AnnotatorAnswer, Backend, Item, Queue, item_of, name_of
 from pipelines.annotate.form import Form
+from pipelines.core import untrusted
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import AnnotationError, DataError
 from pipelines.core.process import now
@@ -60,7 +62,7 @@ def without_items(folder: Path, *, items: Collection[str]) -> Iterator[tuple[Pat
     """
     for path, rest in ((folder / "answers.csv", _rest_of_csv), (folder / "answers.jsonl", _rest_of_jsonl)):
         if path.exists():
-            before = path.read_bytes()
+            before = untrusted.read(path)
             if any(item.encode() in before.replace(b"\\/", b"/") for item in items):
                 yield path, rest(before, items=items)
 
@@ -74,7 +76,7 @@ class _AnswerFault(Exception):
 
 
 def _jsonl(path: Path) -> Iterator[tuple[int, Mapping[str, object]]]:
-    lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    lines = untrusted.read(path).removeprefix(b"\xef\xbb\xbf").split(b"\n")
     if lines[-1].strip():
         raise _AnswerFault("the last line has no line break and may be incomplete", line=len(lines))
     for number, line in enumerate(lines, start=1):
@@ -91,7 +93,7 @@ def _jsonl(path: Path) -> Iterator[tuple[int, Mapping[str, object]]]:
 
 def _csv(path: Path, *, keys: Collection[str]) -> Iterator[tuple[int, Mapping[str, object]]]:
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        text = untrusted.read(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise _AnswerFault("the line is not UTF-8", line=line) from None
@@ -187,6 +189,7 @@ def _rest_of_csv(content: bytes, *, items: Collection[str]) -> bytes:
 
 
 _PART = re.compile(r"[a-z0-9][a-z0-9_-]*")
+_TABLE = re.compile(r"[a-z0-9_-]+-[0-9]+\.[a-z]+")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 _SUFFIXES = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
 
@@ -254,7 +257,7 @@ class Files(Backend):
         with usable():
             if not (folder / "form.json").exists():
                 return []
-            keys = [question["key"] for question in json.loads((folder / "form.json").read_bytes())["questions"]]
+            keys = [question["key"] for question in json.loads(untrusted.read(folder / "form.json"))["questions"]]
             answers = read_answers(folder, keys=keys, annotator=queue.annotator)
         return sorted(answers, key=lambda answer: (answer.item, answer.answered, answer.id))
 
@@ -268,7 +271,8 @@ class Files(Backend):
                 _write_rows(folder / "tasks.jsonl", [row for row in rows if row["item"] not in gone])
                 for row in doomed:
                     if row.get("image"):
-                        (folder / str(row["image"])).unlink(missing_ok=True)
+                        with _opened(folder / "images") as place, contextlib.suppress(FileNotFoundError):
+                            os.unlink(Path(str(row["image"])).name, dir_fd=place)
             for path, kept in without_items(folder, items=gone):
                 write(path, kept)
 
@@ -303,17 +307,31 @@ class Files(Backend):
         """Yield each row of ``tasks.jsonl`` and the time it was added."""
         path = folder / "tasks.jsonl"
         with usable():
-            lines = path.read_bytes().split(b"\n") if path.exists() else []
+            lines = untrusted.read(path).split(b"\n") if path.exists() else []
         for number, line in enumerate(lines, start=1):
             if line:
                 try:
                     row = dict(json.loads(line))
                     added = datetime.fromisoformat(str(row["added"]))
-                    item_of(str(row["item"]))
+                    if not _ours(row):
+                        raise ValueError
                 except (ValueError, KeyError, TypeError):
                     detail = "the task was changed after it was written"
                     raise DataError("BadAnswers", file=str(path), line=number, detail=detail) from None
                 yield row, added
+
+
+def _ours(row: Mapping[str, object]) -> bool:
+    """Return whether a task's row names files as :meth:`Files.add` does: of its own item, in the queue's folder."""
+    image, table = row.get("image"), row.get("table")
+    picture = f"{_picture(item_of(str(row['item'])))}." + f"({'|'.join([*_SUFFIXES.values(), 'bin'])})"
+    return (image is None or re.fullmatch(picture, str(image)) is not None) and (
+        table is None or _TABLE.fullmatch(str(table)) is not None
+    )
+
+
+def _picture(item: Item) -> str:
+    return f"images/{_UNSAFE.sub('-', item[0])}-{item[1]}"
 
 
 def _row(task: AnnotationTask, *, folder: Path) -> dict[str, object]:
@@ -321,7 +339,7 @@ def _row(task: AnnotationTask, *, folder: Path) -> dict[str, object]:
     name = None
     if task.image is not None:
         suffix = _SUFFIXES.get(task.media_type or "", "bin")
-        name = f"images/{_UNSAFE.sub('-', task.item[0])}-{task.item[1]}.{suffix}"
+        name = f"{_picture(task.item)}.{suffix}"
         write(folder / name, task.image)
     shown = {"text": dict(task.text), "image": name, "media_type": task.media_type}
     sides = [{category: list(labels) for category, labels in side.items()} for side in task.sides]
@@ -335,11 +353,23 @@ def _write_rows(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
 
 def write(path: Path, content: bytes) -> None:
     """Write a file with mode 600 atomically, so that a concurrent reader sees either the old or the new file."""
-    new = path.with_name(f".{path.name}.new")
-    new.unlink(missing_ok=True)
-    new.touch(mode=0o600, exist_ok=False)
-    new.write_bytes(content)
-    new.replace(path)
+    new, flags = f".{path.name}.new", os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    with _opened(path.parent) as place:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(new, dir_fd=place)
+        with open(os.open(new, flags, 0o600, dir_fd=place), "wb") as file:  # noqa: PTH123
+            file.write(content)
+        os.replace(new, path.name, src_dir_fd=place, dst_dir_fd=place)
+
+
+@contextlib.contextmanager
+def _opened(folder: Path) -> Iterator[int]:
+    """Open a folder that is no link to another one."""
+    place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        yield place
+    finally:
+        os.close(place)
 
 
 def _unavailable(detail: str) -> AnnotationError:
@@ -352,7 +382,8 @@ def usable() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise _unavailable(f"a folder cannot be read or written ({type(error).__name__})") from None
+        where = Path(str(error.filename)).name if error.filename else "a folder"
+        raise _unavailable(f"{where} cannot be read or written: {error.strerror}") from None
 
 
 _README = """{title}

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pipelines.annotate.imports.commit import Import, picture_file
 from pipelines.annotate.imports.join import joined
@@ -26,7 +26,10 @@ from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, DataError
 from pipelines.core.taxonomy import Scheme, load
+from pipelines.store import tables
+from pipelines.store.exclusions import by_reason
 from pipelines.store.vault.vault import Vault
+from pipelines.workspace.clone import workspace
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,7 +42,7 @@ CONFLICT = (
     "conflict: rows of one item differ. If only their labels do, `conflict: majority`, `all` or `first` in the mapping "
     "takes what more than half of the rows have, every label, or the first row"
 )
-Report = dict[str, object]
+Report = dict[str, Any]
 Parts = dict[str, list[Answers]]
 
 
@@ -94,13 +97,14 @@ def run(
     ids = [vault.record_id(e.name, domain="post" if e.reddit else "import") for e in entries]
     gone = vault.tombstoned(sorted(set(ids)))
     of_reddit = {identity for identity, e in zip(ids, entries, strict=True) if e.reddit} - gone
-    here = vault.months(of_reddit).keys()
+    here, left_out = _collected(corpus, of_reddit, settings=settings)
     report = describe(read, mapping=loaded, scheme=scheme) | {
         "corpus": corpus,
         "dry_run": dry_run,
         "tombstoned": sum(identity in gone for identity in ids),
         "matched": len(here),
-        "not_collected": len(of_reddit - here),
+        "dropped": left_out,
+        "not_collected": len(of_reddit - here) - sum(left_out.values()),
     }
     if params.corpora[corpus].content == "images":
         report["pictures"] = given if loaded.columns.picture else sum(identity in here for identity in ids)
@@ -115,6 +119,21 @@ def run(
         key: report[key] for key in ("pictures",) if key in report
     }
     return report | Import(corpus, kept, loaded, params, settings, vault, now, folder).publish(record)
+
+
+def _collected(corpus: str, posts: set[str], *, settings: Settings) -> tuple[set[str], dict[str, int]]:
+    """Return which of these posts a corpus has, and how many others it dropped, by reason."""
+    if not posts:
+        return set(), {}
+    with workspace(settings, folders=["data"]) as clone:
+        for name in ("records.parquet", "drops.parquet"):
+            clone.checkout_months(corpus, name)
+        months = clone.path / "data" / corpus
+        records = tables.concat(list(months.glob("*/records.parquet")), name="records", columns=["record_id"])
+        drops = tables.concat(list(months.glob("*/drops.parquet")), name="drops", columns=["record_id", "reason"])
+    here = posts & set(records["record_id"].to_pylist())
+    reasons = dict(zip(drops["record_id"].to_pylist(), drops["reason"].to_pylist(), strict=True))
+    return here, by_reason(reasons[record_id] for record_id in posts & reasons.keys() - here)
 
 
 def _pictures(read: ReadDataset, *, mapping: DatasetMapping, folder: Path) -> int:
@@ -196,7 +215,10 @@ def sentence(report: Report, *, pictures: bool) -> str:
     if pictures:
         line += f"; {report['pictures']:,} of {report['items']:,} items have a picture"
     if report["reddit"]:
-        line += f"; {report['matched']:,} match collected posts, {report['not_collected']:,} are of other posts"
+        why = ", ".join(f"{reason}: {count:,}" for reason, count in report["dropped"].items())
+        line += f"; {report['matched']:,} match posts of the corpus"
+        line += f", {sum(report['dropped'].values()):,} are of posts that it dropped ({why})" if why else ""
+        line += f", {report['not_collected']:,} are of other posts"
     return f"{line}."
 
 

@@ -9,7 +9,6 @@ import gzip
 import hashlib
 import io
 import os
-import stat
 import zipfile
 import zlib
 from collections import Counter
@@ -35,6 +34,7 @@ from pipelines.annotate.imports.grid import (
     limited,
     values_of,
 )
+from pipelines.core import untrusted
 from pipelines.core.errors import DataError
 
 PICTURES = {".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp"}
@@ -177,17 +177,15 @@ def _packed_pictures(content: bytes) -> Grid | None:
     return None
 
 
-def content_of(path: Path) -> bytes:
+def content_of(path: Path, *, links: bool = True) -> bytes:
     """Return the bytes of a regular file that is not too large."""
     try:
-        state = path.stat()
-        if not stat.S_ISREG(state.st_mode):
-            raise Fault("it is no regular file: copy its content to one")
-        if state.st_size > MAX_BYTES:
-            raise Fault(f"it has more than {MAX_BYTES // 2**20} MiB: split it into several files")
-        return path.read_bytes()
+        content = untrusted.read(path, links=links, most=MAX_BYTES + 1)
     except OSError as error:
-        raise Fault(f"the system says {error.strerror}") from None
+        raise Fault(f"the system says: {error.strerror}") from None
+    if len(content) > MAX_BYTES:
+        raise Fault(f"it has more than {MAX_BYTES // 2**20} MiB: split it into several files")
+    return content
 
 
 def _unpacked(name: str, content: bytes) -> Iterator[tuple[str, bytes]]:

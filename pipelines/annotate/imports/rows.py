@@ -52,7 +52,7 @@ SUBREDDIT = re.compile(r"(?!u_)[A-Za-z0-9][A-Za-z0-9_]{1,20}", re.IGNORECASE)
 # The name of a column that an error may show: no text, and no id, which has digits (ours).
 NAME = re.compile(r"[^\W\d_]{1,12}")
 # Title and body in one cell, as models read them (pipelines/datasets/post.py).
-JOINED = re.compile(r"\s*Title:\s*(?P<title>.*?)\s*\bText:\s*(?P<body>.*)", re.DOTALL)
+JOINED = re.compile(r"\s*+Title:(?P<title>.*?)\bText:(?P<body>.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ def _text(cells: Cells, *, mapping: DatasetMapping) -> tuple[Text, bool]:
     body, cut = _body(cells, mapping=mapping)
     title = text_of(first(cells, columns.title))
     if columns.joined and not title.strip() and (both := JOINED.fullmatch(body)) and both["body"].strip():
-        title, body = both["title"], both["body"]
+        title, body = both["title"].strip(), both["body"].lstrip()
     author = text_of(first(cells, columns.author)).strip()
     if own := text_of(first(cells, columns.own_author)).strip():
         author = f"{mapping.dataset}/{own}"  # no Reddit name contains a slash

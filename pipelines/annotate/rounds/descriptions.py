@@ -17,6 +17,7 @@ from pipelines.annotate.backends import name_of
 from pipelines.annotate.manifest import RoundManifest
 from pipelines.annotate.rounds import store
 from pipelines.annotate.rounds.store import RoundSite, StoredRound
+from pipelines.core import spreadsheet
 from pipelines.core.errors import AnnotationError
 from pipelines.core.process import write_private
 from pipelines.store.tables import Row, item_of
@@ -80,7 +81,10 @@ def export(site: RoundSite, corpus: str, name: str, *, to: Path) -> dict[str, ob
         for item in sorted({item_of(row) for row in stored.assigned}):
             row = rows.get(item, {})
             lines.writerow(
-                [name_of(item), *(row.get(key) or "" for key in ("description", "note", "author", "approved_by"))]
+                [
+                    name_of(item),
+                    *(spreadsheet.cell(row.get(key) or "") for key in ("description", "note", "author", "approved_by")),
+                ]
             )
         write_private(to, out.getvalue())
         return {"corpus": corpus, "round": name, **_counts(list(rows.values()), stored=stored)}
@@ -135,7 +139,7 @@ def _read(file: Path, *, stored: StoredRound) -> Mapping[tuple[str, int], tuple[
     if not lines or set(HEADER) - set(lines[0]):
         raise _wrong(stored.manifest, detail="the file lacks the columns item, description and note")
     for number, line in enumerate(lines, start=2):
-        texts = [(line[key] or "").strip() for key in ("description", "note")]
+        texts = [spreadsheet.text((line[key] or "").strip()) for key in ("description", "note")]
         if not any(texts):
             continue
         try:

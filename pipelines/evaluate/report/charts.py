@@ -41,8 +41,8 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 # Of what is not drawn: the rest is the page's
 UNUSED = re.compile(
-    r'<\?xml.*?<svg|<style.*?</style>|\s(?:xmlns:xlink|version|width|height)="[^"]*"(?=[^<]*viewBox)'
-    r'| clip-path="[^"]*"|<clipPath.*?</clipPath>'
+    r'\A<\?xml.*?<svg|<style(?:(?!</?style).)*+</style>|\s(?:xmlns:xlink|version|width|height)="[^"]*"(?=[^<]{0,400}viewBox)'
+    r'| clip-path="[^"]*"|<clipPath(?:(?!</?clipPath).)*+</clipPath>'
     r"|(?<=<g) id=\"[^\"]*\"|font-[a-z]+: [^;\"]*;? ?|font: [^;\"]*;? ?",
     re.DOTALL,
 )

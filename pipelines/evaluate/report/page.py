@@ -26,7 +26,7 @@ from pipelines.metrics.label_tables import UNDEFINED, Sheet
 
 # a browser breaks a line at spaces and after a hyphen within a word, and with `_breakable` after an underscore and not
 # within an interval
-UNBROKEN = re.compile(r"\[[^\]]*\]|[^\s_-]+[_-]?|[_-]")
+UNBROKEN = re.compile(r"\[[^\[\]]*\]|[^\s_-]+[_-]?|[_-]")
 INTERVAL = re.compile(r"\[[-−–.,\d\s]+\]")
 FIGURE = re.compile(r"^(?:to|[-−–+±<>=≈≠.,\d\s%()\[\]/;:→·|×])*$")
 

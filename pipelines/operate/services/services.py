@@ -48,7 +48,7 @@ TASKS_ONLY = re.compile(
     r"CORPUS_(SECRET\w*|VAULT_URL|ANSWERS_URL|REFRESH_URL|AIRFLOW_DATABASE_URL|\w+_KEY|\w+_CLIENT_SECRET|REMOTE_\w+)"
 )
 # Of the tasks alone: their times, and the process that starts them. A secret is stored apart from the home.
-NOT_EXPORTED = {"CORPUS_PHASES", forkserver.ADDRESS, "CORPUS_SECRET"}
+NOT_EXPORTED = {forkserver.ADDRESS, "CORPUS_SECRET"}
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,6 @@ class LocalDeployment:
             "CORPUS_ROOT": str(self.root),
             "CORPUS_PROFILE": self.profile or "",
             **{name: value for component in self.added for name, value in component.variables.items()},
-            "CORPUS_PHASES": str(self.logs / "phases.jsonl"),
             "MLFLOW_TRACKING_URI": f"http://127.0.0.1:{self.ports.mlflow}",
             "MLFLOW_TRACKING_USERNAME": TRACKING,
             "MLFLOW_TRACKING_PASSWORD": password_of(home, TRACKING),

@@ -231,7 +231,7 @@ def compare(
         "recall": dict(sorted(recall.items())),
         "severe": dict(sorted(severe.items())),
     }
-    reasons = {"better": list(_not_better(tested)), "recall": list(_missed(figures, terms=terms))}
+    reasons = {"better": list(_not_better(tested, board=board)), "recall": list(_missed(figures, terms=terms))}
     return (withheld(figures) if any(reasons.values()) else figures) | {"reasons": reasons}
 
 
@@ -295,10 +295,15 @@ def _ahead(ours: Scored, theirs: Scored) -> Json:
     }
 
 
-def _not_better(tested: Superiority) -> Iterator[str]:
+def _not_better(tested: Superiority, *, board: Board) -> Iterator[str]:
     if not tested.better:
         seeds = " over all seeds" if tested.p <= tested.level * (1 + SLACK) else ""
-        yield f"its macro-F1 is not shown to be higher: p{seeds} is above {tested.level:.4g}, the level of this look"
+        rarest = min(board.support, key=board.support.__getitem__)
+        yield (
+            f"its macro-F1 is not shown to be higher: p{seeds} is above {tested.level:.4g}, the level of this look, on"
+            f" {len(board.items)} items by {len(set(board.groups))} authors or groups, {board.support[rarest]} of them"
+            f" with {rarest}, the rarest label"
+        )
 
 
 def _missed(figures: Json, *, terms: Promote) -> Iterator[str]:

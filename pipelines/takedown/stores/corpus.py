@@ -52,7 +52,7 @@ class Repository(Store):
     holds = "ids"
     erased = (
         "tables of months, rounds and stages are rewritten without the rows, committed lines with the ids are removed, "
-        "as one commit; no stage runs"
+        "as one commit; no stage runs, but those that only measure what remains are due"
     )
     keeps = "ids in lines that were committed to git by a user or an early import: git history is not rewritten"
     needs = (VAULT,)

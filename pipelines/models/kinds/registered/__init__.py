@@ -10,7 +10,8 @@ class Registered(Kind):
     """Use a registered model as predictor, such as ``models:/crisis-posts@champion``.
 
     ``labels`` has, of a model of another corpus or scheme, each of its labels with ours, or with null: transfer. A
-    version that has learnt from a group of the test is refused: it has seen the exam.
+    version that has learnt from a group of the test is refused: its scores here would be those of an exam that it has
+    seen.
     """
 
     uri: str
