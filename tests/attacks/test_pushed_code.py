@@ -135,7 +135,7 @@ def test_git_itself_verifies_the_tag(settings: Settings, tmp_path: Path) -> None
     key = Ed25519PublicKey.from_public_bytes(Signer(settings.secret(), purpose="code").public)
     line = key.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH).decode()
     allowed.write_text(f"corpus@localhost {line}\n")
-    [tag] = git("--git-dir", settings.repo, "tag", "--list").splitlines()
+    [tag] = git("--git-dir", settings.repo, "tag", "--list", f"{trust.TAGS}*").splitlines()
     ssh = ["-c", "gpg.format=ssh", "-c", f"gpg.ssh.allowedSignersFile={allowed}"]
     if shutil.which("ssh-keygen"):
         git("--git-dir", settings.repo, *ssh, "verify-tag", tag)
@@ -150,18 +150,24 @@ def test_an_operator_who_reviewed_a_commit_signs_it(settings: Settings, tmp_path
 
 
 def test_an_upgrade_signs_no_code_that_was_pushed(settings: Settings, tmp_path: Path) -> None:
-    push(settings, write("subprocess.py", "raise SystemExit\n"), tmp_path / "attacker")
+    commit = push(settings, write("subprocess.py", "raise SystemExit\n"), tmp_path / "attacker")
     code, before = tmp_path / "code", publish.head(settings)
     write("pipelines/newer.py", "x = 1\n")(code)
     git("add", "--all", cwd=code)
     git("commit", "--quiet", "-m", "newer", cwd=code)
+    with refused("CommitNotSigned", match=commit[:12]):
+        repository.upgrade(settings, checkout=code)
+    # somebody vouches for the commit alone
+    tag = f"{trust.COMMITS}{commit}"
+    made = write_signed_tag(tag, commit=commit, message="x", signer=trust._signer(settings), cwd=tmp_path / "attacker")
+    git("push", "--quiet", "origin", f"{made}:refs/tags/{tag}", cwd=tmp_path / "attacker")
     with refused("CodeAltered", match=r"subprocess\.py"):
         repository.upgrade(settings, checkout=code)
     assert publish.head(settings) == before
 
 
 def test_an_upgrade_signs_a_corpus_that_was_made_without_signatures(settings: Settings, tmp_path: Path) -> None:
-    for tag in git("--git-dir", settings.repo, "tag", "--list").splitlines():
+    for tag in git("--git-dir", settings.repo, "tag", "--list", f"{trust.TAGS}*").splitlines():
         git("--git-dir", settings.repo, "tag", "--delete", tag)
     with workspace(settings) as clone, pytest.raises(CodeNotSigned, match="corpus upgrade"):
         clone.step("true")
@@ -183,6 +189,7 @@ def test_a_clone_for_a_person_has_signed_code(settings: Settings, tmp_path: Path
 )
 def test_a_clone_for_a_person_has_no_command_in_a_pointer(settings: Settings, tmp_path: Path, text: str) -> None:
     push(settings, write("data/memes/2022-11/records.parquet.dvc", text), tmp_path / "attacker")
+    sign(settings)
     with pytest.raises(StageInPointer, match="data/memes"):
         repository.clone(settings, folder=tmp_path / "lab")
     assert not (tmp_path / "lab").exists()
@@ -254,7 +261,7 @@ def test_a_link_in_the_branch_leads_no_write_out_of_the_clone(settings: Settings
     outside.mkdir()
     push(settings, link("data/memes", str(outside)), tmp_path / "attacker")
     pointers = {"data/memes/2022-11/records.parquet": POINTER}
-    with pytest.raises(OSError), workspace(settings) as clone:
+    with pytest.raises(OSError), workspace(settings, signed=False) as clone:
         clone.place(pointers)
     assert not list(outside.iterdir())
 
