@@ -110,9 +110,14 @@ def main() -> None:
                 cached.append(task(base))
                 if number < BASELINE_ROUNDS[earlier]:
                     baseline.append(theirs(settings, base))
-            row = {"name": f"stage_task_cached_{earlier}_results", "ours": round(median(cached), 2),
-                   "baseline": round(median(baseline), 2), "baseline_name": "dvc repro and push with the run-cache",
-                   "ratio": round(median(baseline) / median(cached), 2), "unit": "CPU s"}  # fmt: skip
+            row = {
+                "name": f"stage_task_cached_{earlier}_results",
+                "ours": round(median(cached), 2),
+                "baseline": round(median(baseline), 2),
+                "baseline_name": "dvc repro and push with the run-cache",
+                "ratio": round(median(baseline) / median(cached), 2),
+                "unit": "CPU s",
+            }
             sys.stdout.write(json.dumps(row) + "\n")
             sys.stdout.flush()
 

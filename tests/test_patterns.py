@@ -10,8 +10,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import cache
-from re import _constants as sre  # type: ignore[attr-defined]
-from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
 import pytest
@@ -20,6 +18,9 @@ from pipelines.collect import scrub
 from pipelines.label import injection
 from pipelines.llm import response_parser
 from tests.small_corpus import ROOT
+
+# the tree of a pattern has no public reader
+parser, sre = (importlib.import_module(f"re.{name}") for name in ("_parser", "_constants"))
 
 SEARCHING = {"search", "sub", "subn", "finditer", "findall", "split"}
 # of the whole text or from its beginning, so that a pattern cannot begin anew at each place

@@ -57,10 +57,11 @@ class Ask(Section):
 
 
 class Aggregate(Section):
-    """One ensemble (``name``) whose votes on a corpus are aggregated."""
+    """One ensemble (``name``) whose ``votes`` on a corpus are aggregated."""
 
     corpus: Name
     name: Name
+    votes: Place
 
 
 def owner(key: str, *, corpora: Iterable[str], rows: Mapping[str, Any]) -> str:
@@ -194,7 +195,11 @@ def resolve(params: Params, *, root: Path) -> Rows:
         for corpus, names in params.votes.labellers.items()
         for name in names
     ]
-    silver = [Aggregate(corpus=c, name=name) for c, names in params.silver.ensembles.items() for name in names]
+    silver = [
+        Aggregate(corpus=c, name=name, votes=_votes(c, params=params))
+        for c, names in params.silver.ensembles.items()
+        for name in names
+    ]
     fits = [row for corpus in params.train.rows for row in _fits(corpus, params=params, root=root)]
     keys = {f"{row.corpus}-{row.name}" for row in fits if row.until is None}
     if unknown := ", ".join(key for key in params.train.keep if key not in keys):
@@ -281,7 +286,12 @@ def _reads(corpus: str, model: str, *, params: Params) -> str:
     if entry.votes is not None:
         return f"{folder}/votes/{entry.votes}"
     # what an ensemble costs is what its members' votes cost
-    return f"{folder}/votes" if entry.silver is not None else f"{folder}/split/splits.parquet"
+    return _votes(corpus, params=params) if entry.silver is not None else f"{folder}/split/splits.parquet"
+
+
+def _votes(corpus: str, *, params: Params) -> str:
+    """Return the votes on a corpus, or its split if no labeller votes and all silver is a publisher's."""
+    return f"snapshot/{corpus}/" + ("votes" if params.votes.labellers.get(corpus) else "split/splits.parquet")
 
 
 def _code(section: str, *, params: Params, kind: str = "", labeller: str | None = None) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ def read(path: Path, *, links: bool = False, most: int = -1) -> bytes:
     """
     # a pipe without a writer is opened at once
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if links else os.O_NOFOLLOW)
-    with open(os.open(path, flags), "rb") as file:  # noqa: PTH123
+    with os.fdopen(os.open(path, flags), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "it is no regular file: copy its content to one", str(path))
         return file.read(most)

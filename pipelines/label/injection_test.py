@@ -34,7 +34,7 @@ Labels = Mapping[Item, frozenset[str] | None]
 
 
 STAGE = Stage(
-    reads=("data", "few_shot", "gold", "split", "silver/{name}", "votes"),
+    reads=("data", "few_shot", "gold", "split", "silver/{name}", "{votes}"),
     params=(
         "injection_test",
         "silver.k",

@@ -114,7 +114,7 @@ class Snapshot:
 
 
 STAGE = Stage(
-    reads=("annotations", "data", "few_shot", "gold", "split", "votes"),
+    reads=("annotations", "data", "few_shot", "gold", "split", "{votes}"),
     params=(
         "silver.k",
         "silver.resamples",

@@ -193,12 +193,13 @@ class _Kinds:
         stated = {
             i: frozenset(
                 (column, image, label)
-                for column, pairs in cells.items() if column not in without
+                for column, pairs in cells.items()
+                if column not in without
                 for image, cell in pairs
                 for label in cell.split("|")
             )
             for i, cells in posts.items()
-        }  # fmt: skip
+        }
         counts = Counter(stated.values())
         place = {tokens: number for number, tokens in enumerate(counts)}
         tokens = sorted(set[tuple[str, ...]]().union(*counts))

@@ -112,7 +112,7 @@ class Pointers:
         return stages
 
     def measuring(self) -> set[str]:
-        """Return the stages that write only metrics, which are in git, and ask nobody."""
+        """Return the stages that write only metrics, which are in git, and send no requests."""
         return {
             name
             for name, stage in self._lock().items()

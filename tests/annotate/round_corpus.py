@@ -71,9 +71,11 @@ def _content(root: Path, *, vault: Vault) -> list[Path]:
         names = {record: f"t3_{corpus[0]}{i}" for i, (record, _) in enumerate(items)}
         small_corpus.admit(vault, names, corpus=corpus, month=MONTH)
     images = [{"record_id": r, "image": 0, "bytes": picture(i)} for i, (r, _) in enumerate(memes(vault))]
+    titles = [{"record_id": row["record_id"], "title": f"Title {n}", "body": ""} for n, row in enumerate(images)]
     texts = [{"record_id": r, "title": f"Title {i}", "body": f"Body {i}"} for i, (r, _) in enumerate(posts(vault))]
     return [
         *small_corpus.write_images(root, [images], corpus="memes", month=MONTH, vault=vault),
+        small_corpus.write_posts(root, titles, corpus="memes", month=MONTH, vault=vault),
         small_corpus.write_posts(root, texts, corpus="posts", month=MONTH, vault=vault),
     ]
 

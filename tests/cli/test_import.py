@@ -135,5 +135,5 @@ def test_labels_whose_pictures_are_not_collected_say_so(here: Path) -> None:
     (here / "labels.csv").write_text("\n".join(["url,mood", *lines]) + "\n")
     edited = proposed("memes", here / "labels.csv", at=here / "mine.yaml")
     said = output("import", "memes", str(here / "labels.csv"), "--mapping", str(edited))
-    assert "0 of 12 items have a picture; 0 match collected posts, 12 are of other posts." in said
+    assert "0 of 12 items have a picture; 0 match posts of the corpus, 12 are of other posts." in said
     assert "The labels wait for their posts" in said

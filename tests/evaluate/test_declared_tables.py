@@ -149,8 +149,10 @@ def test_joint_errors_are_what_a_script_counts(made: tuple[dict[str, Any], dict[
     counts = Counter(each[:2] for each in wrong)
     assert model["answers"] == n
     assert [model[k]["count"] for k in ("both", "first_only", "second_only")] == [
-        counts[True, True], counts[True, False], counts[False, True],
-    ]  # fmt: skip
+        counts[True, True],
+        counts[True, False],
+        counts[False, True],
+    ]
     assert model["if_wrong"]["of"] == sum(a for a, _, _ in wrong)
     rates = defaultdict(list)
     for a, b, gold in wrong:

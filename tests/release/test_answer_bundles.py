@@ -110,13 +110,19 @@ class Team:
         asked = {"kind": "prompted", "labeller": "judge", "examples": self.examples, "runs": RUNS}
         own = {
             "labellers": {
-                "judge": {"kind": "remote", "provider": "local", "system": "open", "model": "Qwen3-8B",
-                          "price": {"input": 1.3, "output": 2.7}}
+                "judge": {
+                    "kind": "remote",
+                    "provider": "local",
+                    "system": "open",
+                    "model": "Qwen3-8B",
+                    "price": {"input": 1.3, "output": 2.7},
+                }
             },
             "providers": {"local": {"max_retries": 0, "timeout_seconds": 10.0, "ready_seconds": 0}},
             "votes": {"labellers": {"posts": ["judge"]}, "budget_usd": 100, "max_failed": 0},
-            "models": {"asked": asked}, "predict": {"rows": {"posts": ["asked"]}},
-        }  # fmt: skip
+            "models": {"asked": asked},
+            "predict": {"rows": {"posts": ["asked"]}},
+        }
         values = overlay(read_params(small.REPO), overlay(own, changed))
         (self.root / "params.yaml").write_text(yaml.safe_dump(values))
         (self.root / rows.FILE).write_text(rows.text(load(), root=self.root))
@@ -312,8 +318,10 @@ def test_other_months_prompts_and_contents_do_not_match(team: Team, vendor: Fick
     team.set({})
     record_id, post = next((r, p) for r, p in team.posts.items() if p.split == "train")
     with team.vault() as vault:
-        rows_ = [{"record_id": r, "title": p.title, "body": p.body + (" Edited." * (r == record_id))}
-                 for r, p in list(team.posts.items())[:: len(small.MONTHS)]]  # fmt: skip
+        rows_ = [
+            {"record_id": r, "title": p.title, "body": p.body + (" Edited." * (r == record_id))}
+            for r, p in list(team.posts.items())[:: len(small.MONTHS)]
+        ]
         small.small_corpus.write_posts(team.root, rows_, corpus="posts", month=small.MONTHS[0], vault=vault)
     assert post.fullname == "t3_p0" and brought(made["file"])["excluded"] == {"other_content": 1}
 
@@ -324,7 +332,8 @@ def test_an_import_stores_all_of_its_answers_or_none(team: Team) -> None:
         under = vault.keys([one, two])
         made = [sealed(str(n) * 64, record_id=r, under=under[r], data=b"{}") for n, r in enumerate((one, two))]
         with pytest.raises(AnswersUnavailable):
-            answers.add([(made[0], 1), ((made[1][0], None, made[1][2]), 2)])  # type: ignore[list-item]
+            spoilt: Any = (made[1][0], None, made[1][2])
+            answers.add([(made[0], 1), (spoilt, 2)])
         assert answers.naming([one, two]) == 0
         answers.add([(each, 1) for each in made])
         answers.add([((made[0][0], two, made[1][2]), 5)])

@@ -314,10 +314,20 @@ def test_votes_of_annotators_are_released_as_counts_that_enough_authors_share(wo
     items = sorted(world.split("memes"))
     sets = [["None"], ["Suicide ideation"], ["Wish to be dead"]]
     rows = [
-        {"record_id": r, "image": n, "category": "severity", "annotator": f"annotator-{who}", "round": "one",
-         "outcome": "answered", "labels": sets[(i + who) % 2 if i else 2 * who], "answered": NOW, "note": None}
-        for i, (r, n) in enumerate(items) for who in range(1 if i % 7 == 3 else 2)
-    ]  # fmt: skip
+        {
+            "record_id": r,
+            "image": n,
+            "category": "severity",
+            "annotator": f"annotator-{who}",
+            "round": "one",
+            "outcome": "answered",
+            "labels": sets[(i + who) % 2 if i else 2 * who],
+            "answered": NOW,
+            "note": None,
+        }
+        for i, (r, n) in enumerate(items)
+        for who in range(1 if i % 7 == 3 else 2)
+    ]
     small_corpus.write_table(world.root / "annotations/memes/one/annotations.parquet", rows, name="annotations")
     terms = changed("memes", columns=("severity", "votes"))
     folder = Path(world.release("memes", "m1", terms=terms)["package"])
@@ -339,5 +349,5 @@ def test_votes_of_annotators_are_released_as_counts_that_enough_authors_share(wo
         else:
             assert json.loads(votes) == {"severity": dict(counted[item])}
     assert {bool(row["votes"]) for row in said.values()} == {True, False}
-    assert said[names[items[0]]]["votes"] == "", "nobody shares its votes"
+    assert said[names[items[0]]]["votes"] == "", "no other item has the same votes"
     assert not any(b"annotator-" in content for content in contents(folder).values())

@@ -31,9 +31,15 @@ def test_arrangements_are_learnt_from_pictures(tmp_path: Path) -> None:
     train, validation, test = (drawn(split, labels=labels, count=80) for split in (TRAIN, VALIDATION, "test"))
     spec = Shapes(kind="shapes")
     job = Job(
-        spec=spec, train=train, validation=validation, task=task, scheme=scheme, seed=1, folder=tmp_path / "run",
+        spec=spec,
+        train=train,
+        validation=validation,
+        task=task,
+        scheme=scheme,
+        seed=1,
+        folder=tmp_path / "run",
         out=tmp_path / "fit",
-    )  # fmt: skip
+    )
     found = spec.fit(job, say=lambda _: None)
     assert found["unseen"] == list(labels[2:])
     answers = spec.open(tmp_path / "fit", job).predict(test)

@@ -26,7 +26,7 @@ BASE = {"kind": "text", "base": "tiny:bert", "epochs": 1, "learning_rate": 0.001
 
 
 def annotated(memes: small_memes.SmallMemes, root: Path) -> list[dict[str, Any]]:
-    """Write answers to items of train: of three people, of whom one skips some and answers others twice."""
+    """Write answers to items of train: of three people; one of them skips some items and answers others twice."""
     rng, found = Random(4), []
     start = datetime(2023, 1, 1, tzinfo=UTC)
     for number, ((record_id, image), meme) in enumerate(memes.memes.items()):
@@ -34,11 +34,19 @@ def annotated(memes: small_memes.SmallMemes, root: Path) -> list[dict[str, Any]]
             for name in ("first", "second")[: 1 + (who == "annotator-1" and number % 4 == 0)]:
                 labels = rng.choice([meme.labels["severity"], frozenset({rng.choice(["None", "Suicide ideation"])})])
                 skipped = number % 5 == 0 and who == "annotator-2"
-                found.append({
-                    "record_id": record_id, "image": image, "annotator": who, "category": "severity", "round": name,
-                    "outcome": "skipped" if skipped else "answered", "labels": None if skipped else sorted(labels),
-                    "answered": start + timedelta(days=name == "second"), "note": None,
-                })  # fmt: skip
+                found.append(
+                    {
+                        "record_id": record_id,
+                        "image": image,
+                        "annotator": who,
+                        "category": "severity",
+                        "round": name,
+                        "outcome": "skipped" if skipped else "answered",
+                        "labels": None if skipped else sorted(labels),
+                        "answered": start + timedelta(days=name == "second"),
+                        "note": None,
+                    }
+                )
     for name in ("first", "second"):
         rows = [row for row in found if row["round"] == name]
         small_memes.write_table(root / "annotations/memes" / name / "annotations.parquet", rows, name="annotations")

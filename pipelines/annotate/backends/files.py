@@ -357,7 +357,7 @@ def write(path: Path, content: bytes) -> None:
     with _opened(path.parent) as place:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(new, dir_fd=place)
-        with open(os.open(new, flags, 0o600, dir_fd=place), "wb") as file:  # noqa: PTH123
+        with os.fdopen(os.open(new, flags, 0o600, dir_fd=place), "wb") as file:
             file.write(content)
         os.replace(new, path.name, src_dir_fd=place, dst_dir_fd=place)
 

@@ -188,9 +188,9 @@ def test_a_line_over_the_cap_fails(read: Any, whole: Path, write_dump: Write) ->
 
 def test_a_bomb_fails_at_once(failure: Any, whole: Path, write_dump: Write) -> None:
     write_dump(whole, [row(1), b"\n" * 300_000_000])
-    start = time.monotonic()
+    start = time.process_time()
     assert "max_ratio" in str(failure())
-    assert time.monotonic() - start < 5
+    assert time.process_time() - start < 5
 
 
 def test_posts_that_repeat_are_no_bomb(read: Any, whole: Path, write_dump: Write) -> None:

@@ -60,7 +60,7 @@ def answer(spec: Checkpoint, desk: Desk) -> Answers:
 def _identity(spec: Checkpoint, place: Path, *, model: str) -> dict[str, Any]:
     """Return the checkpoint's name, revision and digest; refuse other weights, and what would be loaded unsafely."""
     if not on_hub(spec.base) and spec.base != str(place):
-        raise unfit(spec.base, "a tiny base model was trained by nobody")
+        raise unfit(spec.base, "a tiny base model has random weights")
     if (place / "adapter_config.json").is_file() or not any((place / name).is_file() for name in SAFE):
         raise unfit(spec.base, "it is no whole model in safetensors (save pickles anew, merge an adapter)")
     [identity] = identified(spec.bases)

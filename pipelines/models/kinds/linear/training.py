@@ -22,8 +22,10 @@ from pipelines.models.kinds.linear.predictor import FEATURES, HEAD
 
 HEADS: dict[str, Callable[..., partial[Any]]] = {
     # by hashes, so that no word of a text is in a model
-    "words": lambda *given, **more: WordFeatures().fit(*given, **more), "embedding": unit_head, "shapes": unit_head,
-}  # fmt: skip
+    "words": lambda *given, **more: WordFeatures().fit(*given, **more),
+    "embedding": unit_head,
+    "shapes": unit_head,
+}
 
 
 def fit(job: Job[Any]) -> dict[str, Any]:
