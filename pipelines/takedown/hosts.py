@@ -17,7 +17,7 @@ from pipelines.takedown.object_versions import DIGEST, write_whole
 from pipelines.takedown.redaction import Gone
 from pipelines.takedown.stores import Case, stores
 from pipelines.workspace.clone import workspace
-from pipelines.workspace.objects import TREE
+from pipelines.workspace.objects import TREE, is_whole
 
 MARK = "takedowns"
 
@@ -44,7 +44,8 @@ def follow(*, settings: Settings, vault: Vault, now: datetime) -> int:
         with workspace(settings) as clone:
             cache = clone.objects.cache
             digests = [digest for digest in cache.all() if DIGEST.fullmatch(digest) and not digest.endswith(TREE)]
-            named = [digest for digest in digests if gone.within(Path(cache.oid_to_path(digest)))]
+            # an altered object may hide the record that it names
+            named = [d for d in digests if not is_whole(path := Path(cache.oid_to_path(d)), d) or gone.within(path)]
             for digest in named:
                 cache.delete(digest)
         case = Case(gone=gone, settings=settings, vault=vault, now=now)

@@ -179,7 +179,7 @@ class Workspace:
             return None
         revision = code or git("rev-parse", f"origin/{CODE}", cwd=self.path)
         block = "\n".join([*trailers, f"Code-Revision: {revision}"])
-        git("commit", "--quiet", "--message", f"{message}\n\n{block}\n", cwd=self.path)
+        git("commit", "--quiet", "--no-gpg-sign", "--message", f"{message}\n\n{block}\n", cwd=self.path)
         trust.sign_head(self.settings, cwd=self.path)
         moved = [f"{code}:refs/heads/{CODE}"] if code else []
         try:
@@ -249,12 +249,14 @@ def history(settings: Settings, *, depth: int | None = None) -> Iterator[Path]:
     """
     path = local_path(settings.repo)
     if path:
+        trust.require_commit(settings, BRANCH, cwd=path)
         yield path
         return
     with scratch_folder(settings.home) as folder:
         shallow = [f"--depth={depth}"] if depth else []
         branch = ["--single-branch", "--branch", BRANCH]
         git("clone", "--quiet", "--bare", *shallow, *branch, settings.repo, str(folder / "git"))
+        trust.require_commit(settings, BRANCH, cwd=folder / "git")
         yield folder / "git"
 
 

@@ -55,13 +55,13 @@ def require_signed(settings: Settings, commit: str, *, cwd: Path) -> None:
         raise CodeNotSigned(commit=git("rev-parse", "--short=12", commit, cwd=cwd))
 
 
-def require_commit(settings: Settings, *, cwd: Path) -> None:
-    """Check that a task or an operator has signed the commit that is checked out.
+def require_commit(settings: Settings, name: str = "HEAD", *, cwd: Path) -> None:
+    """Check that a task or an operator has signed a commit.
 
     Without the secret nothing is checked: such a process publishes nothing.
     """
     with suppress(NoSecret):
-        commit, signer = git("rev-parse", "HEAD", cwd=cwd), _committer(settings)
+        commit, signer = git("rev-parse", f"{name}^{{commit}}", cwd=cwd), _committer(settings)
         if is_signed_commit(commit, signer=signer, cwd=cwd):
             return
         if read_signed_tag(f"{COMMITS}{commit}", signer=_signer(settings), cwd=cwd) is None:

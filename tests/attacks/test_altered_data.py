@@ -16,7 +16,7 @@ from pipelines.core.config.settings import Settings
 from pipelines.takedown.object_versions import Objects
 from pipelines.takedown.redaction import Gone
 from pipelines.workspace import publish, repository, trust
-from pipelines.workspace.clone import workspace
+from pipelines.workspace.clone import history, workspace
 from pipelines.workspace.git import git
 from pipelines.workspace.objects import ObjectIncomplete
 from pipelines.workspace.stages import StageRun
@@ -54,9 +54,11 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
         (clone.path / MONTH).write_text(TEXT)
         pointers = clone.add([clone.path / MONTH])
     publish.publish_partition(settings, corpus="memes", month="2022-11", pointers=pointers, leave_out=lambda *_: 0)
-    with workspace(settings) as clone:
+    with workspace(settings) as clone, monkeypatch.context() as patch:
         reproduce(clone)
-        assert clone.commit("snapshot(memes): split")
+        for name, value in {"COUNT": "1", "KEY_0": "commit.gpgSign", "VALUE_0": "true"}.items():
+            patch.setenv(f"GIT_CONFIG_{name}", value)
+        assert clone.commit("snapshot(memes): split"), "an operator who signs the own commits"
     return settings
 
 
@@ -200,6 +202,8 @@ def test_of_altered_digests_and_metrics_no_task_and_no_clone_uses_any(
             pass
         with pytest.raises(CommitNotSigned), workspace(settings, revision=commit):
             pass
+        with pytest.raises(CommitNotSigned), history(settings):
+            pass
         git("reset", "--quiet", "--hard", honest, cwd=attacker)
     with pytest.raises(CommitNotSigned):
         repository.clone(settings, folder=tmp_path / "lab")
@@ -242,3 +246,5 @@ def test_an_operator_vouches_for_a_commit_that_was_pushed(settings: Settings, at
         trust.sign(settings, commit, who="ada", why="reviewed", cwd=clone.path)
     with workspace(settings) as clone:
         assert clone.head == commit
+    with history(settings.model_copy(update={"repo": f"file://{settings.repo}"}), depth=1) as copied:
+        assert git("rev-parse", "corpus", cwd=copied) == commit
