@@ -10,10 +10,11 @@ from datetime import datetime
 from pathlib import Path
 
 from pipelines.core.config.settings import Settings
+from pipelines.core.process import write_private
 from pipelines.store.vault import locks
 from pipelines.store.vault.database import get_mark, put_mark
 from pipelines.store.vault.vault import Vault
-from pipelines.takedown.object_versions import DIGEST, write_whole
+from pipelines.takedown.object_versions import DIGEST
 from pipelines.takedown.redaction import Gone
 from pipelines.takedown.stores import Case, stores
 from pipelines.workspace.clone import workspace
@@ -27,7 +28,7 @@ def announce(*, settings: Settings, vault: Vault) -> None:
     with vault.database.writing() as connection:
         number = int(get_mark(connection, name=MARK) or b"0") + 1
         put_mark(connection, name=MARK, value=str(number).encode())
-    write_whole(_file(settings), str(number))
+    write_private(_file(settings), str(number))
 
 
 def follow(*, settings: Settings, vault: Vault, now: datetime) -> int:
@@ -52,7 +53,7 @@ def follow(*, settings: Settings, vault: Vault, now: datetime) -> int:
         for store in stores():
             if store.per_host:
                 store.erase(case)
-        write_whole(_file(settings), str(number))
+        write_private(_file(settings), str(number))
     return len(named)
 
 

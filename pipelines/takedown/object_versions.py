@@ -39,6 +39,7 @@ from numpy.typing import NDArray
 from pipelines.core import formats
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import DataError
+from pipelines.core.process import write_private
 from pipelines.store.vault.keyring import IDENTITY_BYTES, derive
 from pipelines.takedown.redaction import TOKEN, Gone, Left, ids_in
 from pipelines.workspace.clone import Workspace
@@ -237,7 +238,7 @@ def remember(changes: Mapping[str, Change], *, settings: Settings) -> None:
     fresh = {old: (change.digest, change.size) for old, change in changes.items() if old != change.digest}
     known = {old: fresh.get(now[0], now) for old, now in replaced(settings).items()} | fresh
     text = json.dumps(formats.stamped("objects", {"digests": dict(sorted(known.items()))}), indent=1)
-    write_whole(settings.home / MAP, text)
+    write_private(settings.home / MAP, text)
 
 
 def remove_folder(folder: Path) -> None:
@@ -248,19 +249,6 @@ def remove_folder(folder: Path) -> None:
             raise DataError("FolderNotDeleted", path=path, error=raised[0].__name__) from None
 
     shutil.rmtree(folder, onerror=failed)
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file (mode 600) atomically: readers see either the old or the new content, even after a crash."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    made = path.with_name(f".{path.name}.new")
-    made.unlink(missing_ok=True)
-    made.touch(mode=0o600)
-    with made.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    made.replace(path)
 
 
 MAC_BYTES = 32

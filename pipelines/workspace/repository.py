@@ -20,7 +20,7 @@ from pipelines.core.config.added_corpora import complete
 from pipelines.core.config.base import CORPORA
 from pipelines.core.config.params import FILES, load, profile_name, read_params, texts_below, validate
 from pipelines.core.config.settings import HOME_FILE, Settings
-from pipelines.core.errors import BadParams, ConfigError, DataError, GitFailed, NoSecret
+from pipelines.core.errors import ConfigError, DataError, GitFailed, NoSecret
 from pipelines.core.process import now, private_home
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace import dag_graph, trust
@@ -32,7 +32,6 @@ from pipelines.workspace.objects import configure
 from pipelines.workspace.parameters import Layers, Merged, at, kept_profile, merge, write
 from pipelines.workspace.profile import Profile, given
 from pipelines.workspace.stages import Definition, dependencies, in_graph_order
-from pipelines.workspace.trust import CodeNotSigned, CommitNotSigned, StageInPointer
 
 SCHEMES = str(taxonomy.OWN)
 # Edits of these are meant for the corpus; an upgrade that ignored them would surprise.
@@ -182,7 +181,7 @@ def clone(settings: Settings, *, folder: Path) -> Path:
         git("checkout", "--quiet", BRANCH, cwd=folder)
         trust.require_pointers(folder)
         rows.check(folder)
-    except (CodeNotSigned, CommitNotSigned, StageInPointer, BadParams):
+    except ConfigError:
         _remove(folder)
         raise
     configure(folder.resolve(), settings=settings, scratch=False)

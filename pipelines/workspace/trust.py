@@ -29,30 +29,18 @@ PLAIN = "100644"
 TAGS, COMMITS = "code/", "commit/"
 
 
-class CodeNotSigned(ConfigError):
-    """The code of a commit is not signed, so it may be that of an attacker; it was not run."""
-
-
-class CommitNotSigned(ConfigError):
-    """A commit of the corpus branch is not that of a task; its tables and metrics may be an attacker's."""
-
-
-class StageInPointer(ConfigError):
-    """A ``.dvc`` file of the corpus branch is not a pointer; `dvc repro` would run the command in it."""
-
-
 def require_pointers(folder: Path) -> None:
     """Check that all ``.dvc`` files in a working tree are plain pointers."""
     for path in sorted(folder.rglob("*.dvc")):
         if path.is_file() and pointed(path.read_text()) != path.name.removesuffix(".dvc"):
-            raise StageInPointer(path=path.relative_to(folder))
+            raise ConfigError("StageInPointer", path=path.relative_to(folder))
 
 
 def require_signed(settings: Settings, commit: str, *, cwd: Path) -> None:
     """Check that an operator has signed the code of a commit."""
     tag = f"{TAGS}{_fingerprint(_code(commit, cwd=cwd))}"
     if read_signed_tag(tag, signer=_signer(settings), cwd=cwd) is None:
-        raise CodeNotSigned(commit=git("rev-parse", "--short=12", commit, cwd=cwd))
+        raise ConfigError("CodeNotSigned", commit=git("rev-parse", "--short=12", commit, cwd=cwd))
 
 
 def require_commit(settings: Settings, name: str = "HEAD", *, cwd: Path) -> None:
@@ -65,7 +53,7 @@ def require_commit(settings: Settings, name: str = "HEAD", *, cwd: Path) -> None
         if is_signed_commit(commit, signer=signer, cwd=cwd):
             return
         if read_signed_tag(f"{COMMITS}{commit}", signer=_signer(settings), cwd=cwd) is None:
-            raise CommitNotSigned(commit=commit[:12])
+            raise ConfigError("CommitNotSigned", commit=commit[:12])
 
 
 def sign_head(settings: Settings, *, cwd: Path) -> None:

@@ -20,7 +20,6 @@ from pipelines.workspace.clone import history, workspace
 from pipelines.workspace.git import git
 from pipelines.workspace.objects import ObjectIncomplete
 from pipelines.workspace.stages import StageRun
-from pipelines.workspace.trust import CommitNotSigned
 from tests.refusals import refused
 from tests.small_corpus import ANNOTATED, SHELL, begin, code_of, staged
 from tests.stages import reproduce
@@ -198,14 +197,14 @@ def test_of_altered_digests_and_metrics_no_task_and_no_clone_uses_any(
     for _ in range(count):
         altered_text(attacker / name, chance)
         commit = push(attacker)
-        with pytest.raises(CommitNotSigned, match=commit[:12]), workspace(settings):
+        with refused("CommitNotSigned", match=commit[:12]), workspace(settings):
             pass
-        with pytest.raises(CommitNotSigned), workspace(settings, revision=commit):
+        with refused("CommitNotSigned"), workspace(settings, revision=commit):
             pass
-        with pytest.raises(CommitNotSigned), history(settings):
+        with refused("CommitNotSigned"), history(settings):
             pass
         git("reset", "--quiet", "--hard", honest, cwd=attacker)
-    with pytest.raises(CommitNotSigned):
+    with refused("CommitNotSigned"):
         repository.clone(settings, folder=tmp_path / "lab")
     assert not (tmp_path / "lab").exists()
 
@@ -223,7 +222,7 @@ def test_a_signature_holds_for_its_own_commit_only(settings: Settings, attacker:
     assert forged != text
     made = git("hash-object", "-t", "commit", "-w", "--stdin", cwd=attacker, given=forged)
     git("push", "--quiet", "--force", settings.repo, f"{made}:refs/heads/forged", cwd=attacker)
-    with pytest.raises(CommitNotSigned), workspace(settings, revision=made):
+    with refused("CommitNotSigned"), workspace(settings, revision=made):
         pass
 
 

@@ -24,7 +24,6 @@ from pipelines.workspace import publish, repository, trust
 from pipelines.workspace.clone import Workspace, workspace
 from pipelines.workspace.git import git, write_signed_tag
 from pipelines.workspace.inventory import check_handed_over, hand_over, pointer_text, received
-from pipelines.workspace.trust import CodeNotSigned, StageInPointer
 from tests.refusals import refused
 from tests.small_corpus import SHELL, begin, code_of, sign
 
@@ -94,9 +93,9 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 def test_pushed_code_is_not_run(settings: Settings, change: str, tmp_path: Path) -> None:
     commit, victim = push(settings, CHANGES[change], tmp_path / "attacker"), tmp_path / "victim"
     with workspace(settings, signed=False) as clone:
-        with pytest.raises(CodeNotSigned, match=commit[:12]):
+        with refused("CodeNotSigned", match=commit[:12]):
             clone.step(f"touch {victim}")
-        with pytest.raises(CodeNotSigned):
+        with refused("CodeNotSigned"):
             clone.command(f"python -m pipelines 'touch {victim}'", name="stage")
     assert not victim.exists()
 
@@ -126,7 +125,7 @@ def test_a_forged_signature_is_refused(settings: Settings, tmp_path: Path, how: 
         case _:
             made = commit
     git("push", "--quiet", "--force", "origin", f"{made}:refs/tags/{tag}", cwd=folder)
-    with workspace(settings, signed=False) as clone, pytest.raises(CodeNotSigned):
+    with workspace(settings, signed=False) as clone, refused("CodeNotSigned"):
         clone.step("true")
 
 
@@ -169,7 +168,7 @@ def test_an_upgrade_signs_no_code_that_was_pushed(settings: Settings, tmp_path: 
 def test_an_upgrade_signs_a_corpus_that_was_made_without_signatures(settings: Settings, tmp_path: Path) -> None:
     for tag in git("--git-dir", settings.repo, "tag", "--list", f"{trust.TAGS}*").splitlines():
         git("--git-dir", settings.repo, "tag", "--delete", tag)
-    with workspace(settings) as clone, pytest.raises(CodeNotSigned, match="corpus upgrade"):
+    with workspace(settings) as clone, refused("CodeNotSigned", match="corpus upgrade"):
         clone.step("true")
     assert repository.upgrade(settings, checkout=tmp_path / "code") is None
     with workspace(settings) as clone:
@@ -179,7 +178,7 @@ def test_an_upgrade_signs_a_corpus_that_was_made_without_signatures(settings: Se
 def test_a_clone_for_a_person_has_signed_code(settings: Settings, tmp_path: Path) -> None:
     assert (repository.clone(settings, folder=tmp_path / "lab") / "dvc.yaml").is_file()
     push(settings, write("subprocess.py", ""), tmp_path / "attacker")
-    with pytest.raises(CodeNotSigned):
+    with refused("CodeNotSigned"):
         repository.clone(settings, folder=tmp_path / "other")
     assert not (tmp_path / "other").exists()
 
@@ -190,7 +189,7 @@ def test_a_clone_for_a_person_has_signed_code(settings: Settings, tmp_path: Path
 def test_a_clone_for_a_person_has_no_command_in_a_pointer(settings: Settings, tmp_path: Path, text: str) -> None:
     push(settings, write("data/memes/2022-11/records.parquet.dvc", text), tmp_path / "attacker")
     sign(settings)
-    with pytest.raises(StageInPointer, match="data/memes"):
+    with refused("StageInPointer", match="data/memes"):
         repository.clone(settings, folder=tmp_path / "lab")
     assert not (tmp_path / "lab").exists()
 
