@@ -122,7 +122,7 @@ class Objects:
         with self.file(digest) as path:
             return {entry["relpath"]: entry["md5"] for entry in json.loads(path.read_bytes())}
 
-    def _may_name(self, tree: str, doomed: Collection[str]) -> bool:
+    def _may_name(self, tree: str, doomed: set[str]) -> bool:
         with suppress(DataError):
             return not doomed.isdisjoint(self.tree(tree).values())
         # it was altered, and no reader accepts it
