@@ -27,7 +27,9 @@ from pipelines.llm.prompts import clean
 CALM = "no_crisis"
 # The delimiter that a prompt puts around a post: a word that the post's author cannot know.
 DELIMITER = re.compile(r"(?<![0-9A-Za-z])[0-9a-f]{16}(?![0-9A-Za-z])")
-KEYS = re.compile(r'"(labels|figurative|severity|related|modality|context)"')
+KEYS = re.compile(
+    r'"(labels|figurative|severity|related|modality|context|cause_effect|figures_of_speech|mental_state)"'
+)
 # Spellings used in CRADLE's own tables and prose (SPEC.md 1.4, 19).
 ALIASES = {
     n: n.replace("_active_", "(active)_").replace("_passive_", "(passive)_") for n in CRADLE if "suicide" in n
