@@ -29,6 +29,7 @@ from pipelines.workspace.git import git
 from tests import mlflow_database
 from tests.commands import output
 from tests.refusals import refused
+from tests.small_corpus import sign
 
 ROOT = Path(__file__).resolve().parents[1]
 SPLIT = {"sizes": {"train": 6}, "excluded": 0, "max_deviation": 0.5, "mean_deviation": 0.2, "leakage": 0, "balance": []}
@@ -58,6 +59,7 @@ def published(settings: Settings, *, work: Path, **metrics: object) -> None:
     git("add", "--all", cwd=work)
     git("commit", "--quiet", "-m", "snapshot", cwd=work)
     git("clone", "--quiet", "--bare", str(work), settings.repo)
+    sign(settings)
     Vault.create(settings).close()
 
 

@@ -28,6 +28,7 @@ from pipelines.core.errors import CommitLost, ConfigError, GitFailed
 from pipelines.store import tables
 from pipelines.takedown.object_versions import Change, Objects, remember, replaced
 from pipelines.takedown.redaction import Gone, Left
+from pipelines.workspace import trust
 from pipelines.workspace.clone import Workspace, workspace
 from pipelines.workspace.git import git
 from pipelines.workspace.inventory import read_outs, read_yaml
@@ -232,6 +233,7 @@ def check_out_version(folder: Path, *, revision: str, settings: Settings) -> lis
         git("checkout", "--quiet", "--detach", revision, cwd=folder)
     except GitFailed:
         raise ConfigError("UnknownName", kind="commit", name=revision, known="those of branch corpus") from None
+    trust.require_commit(settings, cwd=folder)
     with workspace(settings) as clone, Objects.opened(clone) as objects:
         return mend(folder, settings=settings, objects=objects)
 

@@ -15,6 +15,7 @@ from pipelines.operate import status
 from pipelines.operate import summary as written
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace.git import git
+from tests.small_corpus import sign
 
 ROOT = Path(__file__).resolve().parents[2]
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -56,6 +57,7 @@ def settings(work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Set
     made = Settings.from_env()
     git("clone", "--quiet", "--bare", str(work), made.repo)
     git("--git-dir", made.repo, "config", "receive.denyCurrentBranch", "ignore")
+    sign(made)
     with Vault.create(made) as vault:
         for number, month in enumerate(("2022-11", "2022-12", "2022-12")):
             vault.admit([(vault.record_id(f"t3_secret{number}"), f"t3_secret{number}")],
