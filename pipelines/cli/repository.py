@@ -193,7 +193,7 @@ def trust(
     from pipelines.workspace.clone import workspace
 
     settings = Settings.from_env()
-    with workspace(settings, revision=commit) as opened:
+    with workspace(settings, revision=commit, signed=False) as opened:
         emit({"tag": signatures.sign(settings, opened.head, who=who, why=why, cwd=opened.path)})
 
 
