@@ -83,12 +83,13 @@ def housekeeping(
     from pipelines.operate import housekeeping as stage
     from pipelines.registry.journal import Journal
     from pipelines.registry.transitions import published_anchors
+    from pipelines.store.vault.engine import file_missing
     from pipelines.workspace.clone import require_corpus
 
     settings = Settings.from_env()
     require_corpus(settings)
     require_mlflow(settings)
-    if not dry_run:
+    if not (dry_run or file_missing(settings.journal_url)):
         with doing("confirming the journal"), Journal.of(settings) as journal:
             journal.confirm(known=published_anchors(settings))
     with doing("looking for what is old"):

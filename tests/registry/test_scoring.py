@@ -33,7 +33,7 @@ from tests.refusals import refused
 from tests.registry import small_registry
 from tests.registry.receiver import Receiver, receiver
 from tests.registry.small_registry import GRAVEST, NAME, WHO, add, opened, saved, take_down, trained
-from tests.small_corpus import begin, code_of, full
+from tests.small_corpus import begin, code_of, full, sign
 from tests.train import small_memes, small_posts
 
 __all__ = ["receiver"]
@@ -272,6 +272,7 @@ def test_a_month_that_differs_from_the_test_is_named_published_and_notified(
     (work / "metrics").mkdir(parents=True)
     shutil.copytree(context.root / "metrics" / "memes", work / "metrics" / "memes")
     begin(context.settings, code=code_of(work, texts_below(small_registry.REPO)))
+    sign(context.settings)
     Watch.open(context.journal).subscribe(receiver.url, name=NAME)
     told = notify_drift("memes", settings=context.settings)
     assert told["drift"] == {NAME: found["exceeded"]} and (told["queued"], told["delivered"]) == (1, 1)
