@@ -272,7 +272,6 @@ def test_a_month_that_differs_from_the_test_is_named_published_and_notified(
     (work / "metrics").mkdir(parents=True)
     shutil.copytree(context.root / "metrics" / "memes", work / "metrics" / "memes")
     begin(context.settings, code=code_of(work, texts_below(small_registry.REPO)))
-    sign(context.settings)
     Watch.open(context.journal).subscribe(receiver.url, name=NAME)
     told = notify_drift("memes", settings=context.settings)
     assert told["drift"] == {NAME: found["exceeded"]} and (told["queued"], told["delivered"]) == (1, 1)
@@ -284,6 +283,7 @@ def test_a_month_that_differs_from_the_test_is_named_published_and_notified(
         "name": NAME, "event": "drift", "version": 1, "months": found["exceeded"], "at": sent["timestamp"]
     }  # fmt: skip
     monkeypatch.setenv("CORPUS_SECRET", small_registry.SECRET.hex())
+    sign(context.settings)
     part = status.gather(context.settings)["corpora"]["memes"]["drift"][NAME]
     assert (part["months"], part["drifted"], part["newest"]) == (3, len(found["exceeded"]), "2023-01")
     assert GRAVEST in part["exceeded"]
