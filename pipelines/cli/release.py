@@ -36,6 +36,7 @@ from pipelines.core.config.settings import Settings
 from pipelines.core.process import now
 
 if TYPE_CHECKING:
+    from pipelines.core.config.collect import Use
     from pipelines.release.export.hub import Hub
 
 app = typer.Typer()
@@ -69,6 +70,19 @@ def make(
     emit(made | {"links": links})
 
 
+def _permit(use: Use, name: str, *, settings: Settings) -> None:
+    """Refuse a use of a release that the approvals of its corpus's sources do not cover today."""
+    from pipelines.release.release_store import ReleaseEntry
+    from pipelines.store import approvals
+    from pipelines.workspace.clone import workspace
+
+    corpus = ReleaseEntry.of(settings, name).state()["corpus"]
+    with workspace(settings) as clone:
+        clone.checkout_months(corpus, "records.parquet")
+        sources = approvals.sources_of(corpus, params=load(clone.path), root=clone.path)
+    approvals.require(use, sources, today=now().date())
+
+
 @releases.command("approve")
 def approve(
     name: Name, who: PersonIfAny = None, why: ReasonIfAny = None, answer: Approval = None, run: RunOfApproval = ""
@@ -78,6 +92,7 @@ def approve(
 
     settings = Settings.from_env()
     decision = Decider.from_options(who, why, approval=answer, run=run, subject=f"release {name}")
+    _permit("release", name, settings=settings)
     with open_vault(settings) as vault:
         emit(access.approve(name, who=decision.who, why=decision.why, settings=settings, vault=vault, now=now()))
 
@@ -139,7 +154,9 @@ def hand_over(
     """Copy an approved release and its key for a researcher whose request is granted."""
     from pipelines.release import access
 
-    emit(access.hand_over(name, number, to=to, settings=Settings.from_env(), now=now()))
+    settings = Settings.from_env()
+    _permit("release", name, settings=settings)
+    emit(access.hand_over(name, number, to=to, settings=settings, now=now()))
 
 
 @releases.command("requests")
@@ -187,6 +204,7 @@ def release(name: Name, repo: Repo, to: To) -> None:
     from pipelines.release.export import release_folder
 
     with opened() as (settings, vault):
+        _permit("export", name, settings=settings)
         emit(release_folder.run(name, repo=repo, to=to, settings=settings, vault=vault, now=now()))
 
 

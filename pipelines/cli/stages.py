@@ -47,6 +47,8 @@ RowName = Annotated[
 
 def run_stage(name: str, corpus: str, *, row: str = "") -> None:
     """Run a stage on a corpus, here; print what it returns as JSON, without what its metrics list at length."""
+    from pipelines.core.process import now
+    from pipelines.store import approvals
     from pipelines.workspace.scratch import temporary_files
 
     stage = import_module(STAGES[name])
@@ -54,6 +56,9 @@ def run_stage(name: str, corpus: str, *, row: str = "") -> None:
         detail = "is missing" if stage.STAGE.rows else f"the stage {name} has no rows"
         raise typer.BadParameter(detail, param_hint="'--row'")
     with context(corpus, row=row) as ctx, temporary_files(ctx.settings.home):
+        if use := stage.STAGE.use:
+            sources = approvals.sources_of(corpus, params=ctx.params, root=ctx.root)
+            approvals.require(use, sources, today=now().date())
         done = stage.run(ctx)
         emit({key: value for key, value in done.items() if len(json.dumps(value)) <= LONG})
 

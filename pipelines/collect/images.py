@@ -22,11 +22,11 @@ from pipelines.collect.read.language import CaptionReader, LanguageGate
 from pipelines.collect.read.words import words
 from pipelines.collect.scrub import scrub
 from pipelines.core import telemetry
-from pipelines.core.config.collect import Fetch
+from pipelines.core.config.collect import Fetch, Sources, require
 from pipelines.core.config.params import Params
 from pipelines.core.errors import SourceUnavailable
-from pipelines.core.process import reporter
-from pipelines.store import tables
+from pipelines.core.process import now, reporter
+from pipelines.store import approvals, tables
 from pipelines.store.exclusions import write_exclusions
 from pipelines.store.seal import open_columns, write_rows
 from pipelines.store.tables import Item
@@ -85,7 +85,7 @@ def run(
     """
     folder = work(root, corpus=corpus, month=window.key)
     jobs = list(_jobs(folder / "records.parquet", shard=shard, size=params.collect.shard_size, vault=vault))
-    reader = _PictureReader(params, given=given)
+    reader = _PictureReader(params, sources=approvals.sources_of(corpus, params=params, root=root), given=given)
     rows: list[dict[str, Any]] = []
     drops: dict[Item, str] = {}
     progress = reporter(STEP, total=len(jobs))
@@ -197,10 +197,12 @@ def _decoded(
 
 
 class _PictureReader:
-    def __init__(self, params: Params, *, given: GivenPictures | None) -> None:
+    def __init__(self, params: Params, *, sources: Sources, given: GivenPictures | None) -> None:
         ocr, allowed = params.images.ocr, params.distributions
-        self.engine = open_engine(ocr, consent=params.consents.get(ocr.engine), allowed=allowed)
         paid = ENGINES.get(ocr.engine, allowed).remote
+        if paid:
+            require("ask_providers", sources, today=now().date())
+        self.engine = open_engine(ocr, consent=params.consents.get(ocr.engine), allowed=allowed)
         self.gate, self.given = LanguageGate(params.language), given
         self.captions = CaptionReader(self.engine, self.gate, twice=not paid)
         self.kinds = params.collect.scrub

@@ -43,6 +43,10 @@ class SourceNotApproved(ConfigError):
     """``params.yaml`` has no ethics approval for a source, no access basis for a live one, or an ended approval."""
 
 
+class UseNotApproved(ConfigError):
+    """Records of a source may not be used so: its approval does not name the use, or has ended."""
+
+
 class EngineMissing(ConfigError):
     """An OCR engine lacks its program, its models or its credentials."""
 

@@ -32,7 +32,7 @@ from pipelines.llm.outcome import Outcome, Raw, check_failures, counted
 from pipelines.llm.pictures import picture
 from pipelines.llm.prompts import Prompt, register, schema_of
 from pipelines.llm.response_parser import overall
-from pipelines.store import tables
+from pipelines.store import approvals, tables
 from pipelines.store.answers import NANO, AnswerStore
 from pipelines.store.metrics_file import write_metrics
 from pipelines.store.seal import write_rows
@@ -186,6 +186,7 @@ def explainers(ctx: Context) -> Iterator[tuple[list[Explainer], dict[Item, Post]
     # no batches: their jobs are recorded by labeller, and a job of labels must not be collected as remarks
     given: dict[str, Any] = {"decoding": Decoding(max_output_tokens=OUTPUT_TOKENS, batch=False), "scheme": scheme}
     given |= {"params": params, "settings": ctx.settings, "vault": ctx.vault, "pictures": pictures}
+    given["sources"] = approvals.sources_of(corpus, params=params, root=root)
     with AnswerStore.open(ctx.settings.answers_url) as answers:
         prompts = {name: prompt_for(one, scheme=scheme, pictures=pictures) for name, one in remote.items()}
         asked = [Explainer.of(name, prompt=prompt, answers=answers, **given) for name, prompt in prompts.items()]

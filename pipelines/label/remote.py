@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
+from pipelines.core.config.collect import Sources
 from pipelines.core.config.label import RemoteLabeller, VotesParams
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
@@ -106,11 +107,13 @@ class Remote(Asking):
         self._run = decoding.run
 
     @classmethod
-    def of(cls, name: str, *, params: Params, settings: Settings, pictures: bool = False, **given: Any) -> Self:
+    def of(
+        cls, name: str, *, params: Params, settings: Settings, sources: Sources, pictures: bool = False, **given: Any
+    ) -> Self:
         """Create a remote labeller of ``params.labellers`` from parameters and settings.
 
-        ``pictures``: as for :func:`described`. ``given`` are the other arguments of the class: ``prompt``, ``scheme``,
-        ``answers``, ``vault`` and ``decoding``.
+        ``sources``: of the posts. ``pictures``: as for :func:`described`. ``given`` are the other arguments of the
+        class: ``prompt``, ``scheme``, ``answers``, ``vault`` and ``decoding``.
 
         Raises:
             PriceUnknown: the price of the model is unknown.
@@ -119,7 +122,7 @@ class Remote(Asking):
         made = cls(
             name,
             labeller=labeller,
-            provider=Provider.of(labeller.provider, params=params, settings=settings),
+            provider=Provider.of(labeller.provider, params=params, settings=settings, sources=sources),
             votes=params.votes,
             secret=settings.secret(),
             **given,

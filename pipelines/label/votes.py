@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from pipelines.core.config.collect import Sources
 from pipelines.core.config.label import OfflineLabeller, RemoteLabeller
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
@@ -28,7 +29,7 @@ from pipelines.llm.asking import PlannedRequests
 from pipelines.llm.outcome import Answer, check_failures, counted, spent
 from pipelines.llm.pictures import Picture, picture
 from pipelines.llm.prompts import build, register
-from pipelines.store import tables
+from pipelines.store import approvals, tables
 from pipelines.store.answers import AnswerStore
 from pipelines.store.metrics_file import write_metrics
 from pipelines.store.stage import ASKED, Context, Stage
@@ -48,6 +49,7 @@ class Desk:
     params: Params
     settings: Settings
     vault: Vault
+    sources: Sources
     stack: ExitStack
 
     @classmethod
@@ -56,7 +58,8 @@ class Desk:
         material = SplitItems.read(ctx.corpus, params=ctx.params, vault=ctx.vault, root=ctx.root)
         pictures = "image" in CONTENTS[ctx.params.corpora[ctx.corpus].content].inputs
         posts = {i: picture(post, words=True) for i, post in material.posts.items()} if pictures else material.posts
-        return cls(material, posts, pictures, ctx.params, ctx.settings, ctx.vault, stack)
+        sources = approvals.sources_of(ctx.corpus, params=ctx.params, root=ctx.root)
+        return cls(material, posts, pictures, ctx.params, ctx.settings, ctx.vault, sources, stack)
 
     @property
     def tasks(self) -> Mapping[str, Task]:
@@ -99,6 +102,7 @@ class Desk:
         register(prompt, tracking_uri=self.settings.mlflow_tracking_uri)
         answers = self.stack.enter_context(AnswerStore.open(self.settings.answers_url))
         given: dict[str, Any] = {"prompt": prompt, "scheme": material.scheme, "answers": answers, "vault": self.vault}
+        given["sources"] = self.sources
         return Remote.of(name, params=params, settings=self.settings, pictures=self.pictures, **given)
 
     def _fit(self, name: str, *, labeller: OfflineLabeller, task: Task) -> Offline:

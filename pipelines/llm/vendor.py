@@ -26,6 +26,7 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from pipelines.core.config.base import Positive, Section
+from pipelines.core.config.collect import Sources, require
 from pipelines.core.config.label import Consent, Price, RemoteLabeller, on_this_machine
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Endpoint, Settings, provider_variable
@@ -134,11 +135,13 @@ class Provider:
     vendor: Vendor
     endpoint: Endpoint
     consent: Consent
+    sources: Sources = field(default_factory=dict)
 
     @classmethod
-    def of(cls, name: str, *, params: Params, settings: Settings) -> Self:
+    def of(cls, name: str, *, params: Params, settings: Settings, sources: Sources | None = None) -> Self:
+        """Return the provider ``name``; ``sources``: of the items that it is sent."""
         consent = params.consents.get(name, Consent())
-        return cls(name, vendor_of(name, params=params), settings.endpoint(name), consent)
+        return cls(name, vendor_of(name, params=params), settings.endpoint(name), consent, sources or {})
 
     @property
     def own_server(self) -> bool:
@@ -253,6 +256,7 @@ class Client:
         self.provider.require_served(self.model, labeller=self.name, today=today)
         if not self.provider.here:
             # the day on which items are sent, which for a retried task is not the day of its run
+            require("ask_providers", self.provider.sources, today=today)
             self.provider.consent.check(self.provider.name, today=today)
         self._transport, self.http = transport, transport.opened(self.vendor.timeout_seconds)
         try:

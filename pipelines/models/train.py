@@ -58,6 +58,7 @@ STAGE = Stage(
     ),
     writes=("fits/{name}",),
     rows="fits",
+    use="train",
 )
 
 

@@ -27,12 +27,14 @@ from pipelines.core import formats
 from pipelines.core.config.base import Section
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import DataError
+from pipelines.core.process import now
 from pipelines.datasets.post import Post
 from pipelines.label.remote import Remote
 from pipelines.label.votes import remote_labellers
 from pipelines.llm.outcome import Answer, Outcome, Raw
 from pipelines.models import predict
 from pipelines.release.release_store import dumped, write
+from pipelines.store import approvals
 from pipelines.store.answers import NANO, AnswerStore, sealed
 from pipelines.store.stage import Context
 from pipelines.store.vault.keyring import Signer, is_signed
@@ -195,6 +197,8 @@ def export(ctx: Context, *, to: Path, months: Sequence[str] = ()) -> dict[str, A
         ``bundle``, ``entries``, ``requests`` (kinds of requests: prompts, runs), ``unanswered`` (items of a request
         without a stored answer, which are not in the bundle), and the paths ``file`` and ``key``.
     """
+    sources = approvals.sources_of(ctx.corpus, params=ctx.params, root=ctx.root)
+    approvals.require("export", sources, today=now().date())
     name, secret = secrets.token_hex(8), ctx.settings.secret()
     key = BundleKey(bundle=name, key=secrets.token_hex(32), signer=Signer(secret, purpose="answers").public.hex())
     entries: dict[tuple[str, str, str], BundleEntry] = {}

@@ -40,6 +40,7 @@ from pipelines.release.release_store import (
     write,
 )
 from pipelines.release.release_tables import Released, ReleasedPost, categories, files, labelled, written
+from pipelines.store import approvals
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace.git import git
 
@@ -88,6 +89,8 @@ def run(
         raise BadParams(
             where="release.contact", detail="is empty and CORPUS_CONTACT is not set; one must name a contact address"
         )
+    sources = approvals.sources_of(corpus, params=params, root=root)
+    approvals.require("release", sources, today=now.date())
     entry, content = ReleaseEntry.of(settings, name), params.corpora[corpus].content
     chosen = _choose(corpus, shape=shape, k=terms.k, release=name, params=params, vault=vault, root=root)
     facts = {
@@ -104,12 +107,13 @@ def run(
         "columns": list(shape.columns),
         "splits": list(chosen.counts["splits"]),
         "counts": chosen.counts,
+        "approvals": approvals.stated(sources),
         "removal": terms.removal.model_dump(),
     }
     with locked(settings):
         target, tables = _target(entry, to=to), files(chosen.rows, shape=shape, content=content)
-        sources: dict[str, Any] = {"record_ids": chosen.record_ids, "k": terms.k, "settings": settings, "vault": vault}
-        facts["joined"] = anonymity.measured(tables, release=name, corpus=corpus, **sources)
+        measured: dict[str, Any] = {"record_ids": chosen.record_ids, "k": terms.k, "settings": settings, "vault": vault}
+        facts["joined"] = anonymity.measured(tables, release=name, corpus=corpus, **measured)
         texts = {
             **tables,
             "fetch.csv": _fetch(chosen, key=own_key(entry.key)),
@@ -126,7 +130,7 @@ def run(
         entry.put_ids({row.id for row in chosen.rows})
         write(entry.folder / REMOVAL, texts[REMOVAL])
         state = {
-            **{key: facts[key] for key in ("release", "corpus", "columns", "removal", "joined")},
+            **{key: facts[key] for key in ("release", "corpus", "columns", "removal", "joined", "approvals")},
             "package": str(target) if to else "package",
             "status": DRAFT,
             "files": digests,

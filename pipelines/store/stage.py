@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from pipelines.core.config.base import Fitted, Section, fitted
+from pipelines.core.config.collect import Use
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError
@@ -43,6 +44,7 @@ class Stage:
         writes: folders below ``snapshot/<corpus>``, and other paths of metrics; ``None`` for the stage's name, and of a
             row for its folder there.
         rows: the section of ``rows.yaml`` with a row for each run; else it runs once for each corpus.
+        use: what it uses the records for, which the approvals of their sources have to cover.
         asks: whether its results are answers of vendors, which no new version of a library makes worth paying again.
         revision: raise it when the results change; ``corpus upgrade`` keeps results of the same revision.
     """
@@ -51,6 +53,7 @@ class Stage:
     params: tuple[str, ...]
     writes: tuple[str, ...] | None = None
     rows: str = ""
+    use: Use | None = None
     asks: bool = False
     parameters: type[Section] | None = None
     revision: int = 1

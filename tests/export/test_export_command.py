@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import typer
 
+from pipelines.cli import release as release_commands
 from pipelines.cli.main import app
 from pipelines.core.config.settings import Settings
 from pipelines.registry.packaging.register import put
@@ -53,6 +54,8 @@ def test_a_release_to_the_hub_and_away(
     monkeypatch.setenv("CORPUS_SECRET", SECRET.hex())
     monkeypatch.setenv("CORPUS_HUB_URL", f"{hub.url}/")
     monkeypatch.setenv("CORPUS_HUB_TOKEN", TOKEN)
+    permitted: list[tuple[str, str]] = []
+    monkeypatch.setattr(release_commands, "_permit", lambda use, name, **_: permitted.append((use, name)))
     written = ("release", "p1", "--repo", REPO, "--to", "out")
     with pytest.raises(NoSuchRelease):
         corpus(*written)
@@ -62,6 +65,7 @@ def test_a_release_to_the_hub_and_away(
     assert not [*tmp_path.glob("*out*")]
     world.approve("p1")
     assert told(corpus(*written))["folder"] == str(tmp_path / "out")
+    assert {*permitted} == {("export", "p1")}
     assert told(corpus("push", "out"))["sent"] is False
     with pytest.raises(typer.BadParameter):
         corpus("push", "out", "--send")

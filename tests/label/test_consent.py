@@ -3,28 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from pydantic import ValidationError
 
+from pipelines.annotate.rounds import opening
+from pipelines.cli import stages
 from pipelines.collect.read.confined_engine import open_engine
 from pipelines.core.config.collect import Ocr
 from pipelines.core.config.label import Consent, ProviderNotConsented, on_this_machine
 from pipelines.core.config.params import Params, load, overlay, read_params
 from pipelines.core.config.settings import Settings
+from pipelines.core.errors import UseNotApproved
 from pipelines.core.taxonomy import load as scheme
 from pipelines.label.rationales import Explainer
 from pipelines.label.remote import Decoding, Remote
 from pipelines.llm.prompts import build
+from pipelines.registry.packaging import register
+from pipelines.release import answer_bundles, package
+from pipelines.release.export import model_folder
+from pipelines.store import tables
+from pipelines.store.approvals import require, sources_of
+from pipelines.store.stage import Context
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace.parameters import merge
 from tests.json_server import QuietHandler, serving
 from tests.label.small_vendor import SECRET, opened, posts
+from tests.refusals import refused
 
 ROOT = Path(__file__).resolve().parents[2]
 TODAY = datetime.now(UTC).date()
@@ -82,7 +95,7 @@ def labeller(
         with opened(folder) as (vault, answers):
             prompt = build(cradle, keys=["labels"], system="commercial")
             made = {"prompt": prompt, "scheme": cradle, "answers": answers, "vault": vault, "decoding": decoding}
-            yield kind.of("gpt", params=given, settings=settings, **made), vault
+            yield kind.of("gpt", params=given, settings=settings, sources=given.sources, **made), vault
 
 
 @pytest.mark.parametrize(("kind", "run"), [(Remote, None), (Remote, 1), (Explainer, None)])
@@ -96,6 +109,92 @@ def test_nothing_is_sent_without_consent(
             asked.label(posts(3, vault=vault))
         assert arrived == []
         assert asked._answers.spent() == (0, 0)
+
+
+NAME = "crisis-posts"
+
+
+def without(use: str, *, source: str = "dump") -> Params:
+    values = load(ROOT)
+    entry = values.sources[source]
+    kept = tuple(other for other in entry.uses if other != use)
+    return values.model_copy(update={"sources": {**values.sources, source: entry.model_copy(update={"uses": kept})}})
+
+
+def test_nothing_is_sent_of_a_source_whose_approval_does_not_cover_it(tmp_path: Path) -> None:
+    given = params(COMPLETE).model_copy(update={"sources": without("ask_providers").sources})
+    with listener() as (url, arrived), labeller(Remote, url, folder=tmp_path, given=given) as (asked, vault):
+        with pytest.raises(UseNotApproved, match=r"sources\.dump\.uses"):
+            asked.label(posts(3, vault=vault))
+        assert arrived == []
+
+
+def test_records_keep_the_approval_of_a_source_that_the_corpus_no_longer_reads(tmp_path: Path) -> None:
+    given, month = without("train", source="reddit"), tmp_path / "data/posts/2022-11/records.parquet"
+    require("train", sources_of("posts", params=given, root=tmp_path), today=TODAY)
+    month.parent.mkdir(parents=True)
+    schema = tables.SCHEMAS["records"]
+    row = {field.name: "reddit" for field in schema if pa.types.is_string(field.type)}
+    pq.write_table(pa.Table.from_pylist([row], schema=schema), month)
+    for use in ("train", "register"):
+        with refused("UseNotApproved") if use == "train" else nullcontext():
+            require(use, sources_of("posts", params=given, root=tmp_path), today=TODAY)
+
+
+def _annotate(given: Params, root: Path) -> None:
+    opening.permit("posts", params=given, root=root, now=datetime.now(UTC))
+
+
+def _register(given: Params, root: Path) -> None:
+    register.put(NAME, root, context=SimpleNamespace(params=given, root=root), who="a", why="b")
+
+
+def _release(given: Params, root: Path) -> None:
+    now = datetime.now(UTC)
+    asked: Any = {
+        "terms": given.release,
+        "settings": SimpleNamespace(contact="a@b.example"),
+        "vault": None,
+        "name": "x",
+    }
+    package.run("posts", **asked, params=given, now=now, root=root)
+
+
+def _export(given: Params, root: Path) -> None:
+    context: Any = SimpleNamespace(params=given, root=root)
+    model_folder.run(NAME, 1, repo="team/model", to=root / "out", context=context)
+
+
+def _export_answers(given: Params, root: Path) -> None:
+    answer_bundles.export(Context("posts", given, Settings.from_env(), lambda: None, root, "gpt"), to=root / "out")
+
+
+def _train(given: Params, root: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        context: Any = Context("posts", given, Settings.from_env(), lambda: None, root)  # type: ignore[arg-type,return-value]
+        patch.setattr(stages, "context", lambda *_, **__: nullcontext(context))
+        stages.run_stage("train", "posts", row="any")
+
+
+@pytest.mark.parametrize("ended", [False, True], ids=["not-covered", "ended"])
+@pytest.mark.parametrize(
+    ("use", "call"),
+    [
+        ("annotate", _annotate),
+        ("train", _train),
+        ("register", _register),
+        ("release", _release),
+        ("export", _export),
+        ("export", _export_answers),
+    ],
+)
+def test_a_use_that_the_approval_does_not_cover_is_refused(use: str, call: Any, ended: bool, tmp_path: Path) -> None:
+    given = without(use)
+    if ended:
+        entry = load(ROOT).sources["dump"].model_copy(update={"expires": TODAY})
+        given = given.model_copy(update={"sources": {**given.sources, "dump": entry}})
+    with refused("UseNotApproved", match=f"{use}.*{'ended' if ended else 'does not name'}"):
+        call(given, tmp_path)
 
 
 def test_a_batch_is_not_handed_over_without_consent(tmp_path: Path) -> None:

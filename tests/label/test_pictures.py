@@ -169,7 +169,7 @@ def places(vendors: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
         AnswerStore.open(settings.answers_url) as answers,
     ):
         vault.admit([(f"r{n:03d}", f"t3_{n}") for n in range(120)], corpus="memes", month="2022-12", now=NOW)
-        yield {"settings": settings, "vault": vault, "answers": answers, "scheme": SCHEME}
+        yield {"settings": settings, "vault": vault, "answers": answers, "scheme": SCHEME, "sources": {}}
 
 
 def labeller(name: str, *, run: int = 1, **given: Any) -> Remote:

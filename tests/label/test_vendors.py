@@ -149,7 +149,7 @@ def label(params: Params, folder: Path, *, count: int = 1) -> list[Outcome]:
     with opened(folder) as (vault, answers):
         prompt = build(scheme, keys=["labels"], system="open")
         given: dict[str, Any] = {"prompt": prompt, "scheme": scheme, "answers": answers, "vault": vault}
-        given |= {"params": params, "settings": Settings.from_env()}
+        given |= {"params": params, "settings": Settings.from_env(), "sources": {}}
         asked = Remote.of("mine", **given)
         return [answer.outcome for answer in asked.label(posts(count, vault=vault))]
 
@@ -186,7 +186,7 @@ def test_its_moderation_system_judges(params: Params, plain: Plain, tmp_path: Pa
     with opened(tmp_path) as (vault, answers):
         ids = [post.record_id for post in posts(2, vault=vault)]
         items = [AuditedItem(i, title="", body=text) for i, text in zip(ids, ("ab", "abcd"), strict=True)]
-        given: dict[str, Any] = {"settings": Settings.from_env(), "answers": answers, "vault": vault}
+        given: dict[str, Any] = {"settings": Settings.from_env(), "answers": answers, "vault": vault, "sources": {}}
         judged = System("words", params=params, **given).judge(items)
     assert [verdict.overall for verdict in judged.verdicts] == [False, True]
 
@@ -199,7 +199,9 @@ def test_a_part_that_is_gone_stops_no_deletion(
 ) -> None:
     given = described(**({name: {"version": "1", "sha256": "0" * 64}} if name else {}))
     values = overlay(read_params(ROOT), parse((ROOT / "profiles/sandbox.yaml").read_text(), where="sandbox"))
-    forum = {name: values["sources"]["dump"][name] for name in SourceEntry.model_fields if name != "listing"}
+    forum = {
+        name: values["sources"]["dump"][name] for name in SourceEntry.model_fields if name not in ("listing", "uses")
+    }
     overlay(values, given | {"sources": {"forum": forum}})
     house_settings = used.copy(tmp_path / "home")
     with workspace(house_settings) as clone:

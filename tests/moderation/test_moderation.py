@@ -65,6 +65,7 @@ def test_copies_of_an_item_are_asked_about_and_paid_once(lab: Audit, vendors: Ve
     copies = [AuditedItem(record_id, title="", body="a small one for the weekend") for record_id in ids]
     with AnswerStore.open(lab.settings.answers_url) as answers:
         given: dict[str, Any] = {"params": lab.params, "settings": lab.settings, "vault": lab.memes.vault}
+        given["sources"] = {}
         told = System("azure", answers=answers, **given).judge(copies)
     assert len({verdict.score for verdict in told.verdicts}) == 1
     assert vendors.counts("azure")["received"] == 1

@@ -158,6 +158,7 @@ class RoundContext:
         Returns:
             The number of items added for each person with unfilled items.
         """
+        opening.permit(stored.manifest.corpus, params=stored.params, root=stored.clone.path, now=self.site.now)
         by_item = {case.item: case for case in pending} if stored.manifest.status == "adjudicating" else None
         wanted = self._annotators(stored) if by_item is None else self._adjudicator(stored, by_item=by_item)
         used = store.used_today(self.going, backend=self.backend, now=self.site.now)

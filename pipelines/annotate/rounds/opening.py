@@ -31,7 +31,7 @@ from pipelines.core.errors import AnnotationError, BadParams
 from pipelines.core.taxonomy import Scheme
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.guideline import digest, guideline
-from pipelines.store import tables
+from pipelines.store import approvals, tables
 from pipelines.store.tables import Row, item_of
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace.clone import Workspace
@@ -102,6 +102,11 @@ def planned_of(corpus: str, name: str, *, params: Params) -> Planned:
     return manifests.round_of(manifests.load_protocol(params.round.protocol[corpus]), name, corpus=corpus)
 
 
+def permit(corpus: str, *, params: Params, root: Path, now: datetime) -> None:
+    """Raise ``UseNotApproved`` if an approval of the corpus's sources does not cover that people label its records."""
+    approvals.require("annotate", approvals.sources_of(corpus, params=params, root=root), today=now.date())
+
+
 def plan(clone: Workspace, *, corpus: str, planned: Planned, asking: Round, vault: Vault, now: datetime) -> RoundPlan:
     """Draw an annotation round's items from the published split or sample, and return the plan of the round.
 
@@ -111,6 +116,7 @@ def plan(clone: Workspace, *, corpus: str, planned: Planned, asking: Round, vaul
     are left than the protocol's size, the round contains all of them.
     """
     params, name = load(clone.path), planned.name
+    permit(corpus, params=params, root=clone.path, now=now)
     fit = eligible(planned, people=asking.annotators, corpus=corpus, root=clone.path)
     people = tuple(fit[: planned.annotators])
     if len(people) < planned.annotators:

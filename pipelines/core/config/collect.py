@@ -6,16 +6,19 @@ part's own model (:func:`pipelines.core.config.base.fitted`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import date
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
 from pipelines.core.config.base import Entry, Fraction, Month, Positive, Section
-from pipelines.core.errors import SourceNotApproved
+from pipelines.core.errors import SourceNotApproved, UseNotApproved
 
 # What to do where the system can confine no child process that reads pictures.
 Sandboxing = Literal["required", "accepted_without"]
+# What an approval may cover; Reddit, providers and boards approve uses one by one.
+Use = Literal["annotate", "ask_providers", "train", "register", "release", "export"]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-fA-F]{64}$")]
 
 
@@ -59,7 +62,8 @@ class SourceEntry(Entry):
 
     ``listing`` is given for a source that shows its newest records. ``ethics`` is the ethics approval for research with
     its posts, or the decision that none is needed: which board, and its reference (FigSIM, Ethics: a human research
-    ethics committee and a project id). Dumps need it as much as a live source, because the posts are the same.
+    ethics committee and a project id). Dumps need it as much as a live source, because the posts are the same. ``uses``
+    are what the approval covers besides reading.
     """
 
     live: bool
@@ -69,6 +73,12 @@ class SourceEntry(Entry):
     approval: str | None
     expires: date | None
     retention_days: int | None
+    uses: tuple[Use, ...] = get_args(Use)
+
+    @property
+    def restricted(self) -> bool:
+        """Whether there is, or will be, a use that the approval does not cover."""
+        return self.expires is not None or set(self.uses) != set(get_args(Use))
 
     @property
     def unset(self) -> list[str]:
@@ -84,6 +94,22 @@ class SourceEntry(Entry):
             raise SourceNotApproved(source=name, detail=f"{detail} not set")
         if self.live and self.expires is not None and self.expires <= today:
             raise SourceNotApproved(source=name, detail=f"its approval ended on {self.expires}")
+
+    def permit(self, name: str, *, use: Use, today: date) -> None:
+        """Reject a use of the source's records that its approval does not cover, or does not cover any more."""
+        if use not in self.uses:
+            raise UseNotApproved(source=name, use=use, detail="the parameter does not name this use")
+        if self.expires is not None and self.expires <= today:
+            raise UseNotApproved(source=name, use=use, detail=f"its approval ended on {self.expires}")
+
+
+Sources = Mapping[str, SourceEntry]
+
+
+def require(use: Use, sources: Sources, *, today: date) -> None:
+    """Raise ``UseNotApproved`` if the approval of one of these sources does not cover the use today."""
+    for name, entry in sources.items():
+        entry.permit(name, use=use, today=today)
 
 
 class Refresh(Section):

@@ -18,6 +18,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from pipelines.core.config.collect import Sources
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
 from pipelines.core.process import reporter
@@ -174,11 +175,13 @@ class Judged:
 class System:
     """A moderation system of the section ``moderators`` of ``params.yaml``, with its requests."""
 
-    def __init__(self, name: str, *, params: Params, settings: Settings, answers: AnswerStore, vault: Vault) -> None:
+    def __init__(
+        self, name: str, *, params: Params, settings: Settings, answers: AnswerStore, vault: Vault, sources: Sources
+    ) -> None:
         self.name, self.moderator = name, moderator_of(name, params=params)
         options: dict[str, Any] = {
             "moderator": self.moderator,
-            "provider": Provider.of(self.moderator.provider, params=params, settings=settings),
+            "provider": Provider.of(self.moderator.provider, params=params, settings=settings, sources=sources),
             "budget_usd": params.votes.budget_usd,
             "answers": answers,
             "vault": vault,

@@ -32,7 +32,7 @@ from pipelines.evaluate.paired import holm, mcnemar
 from pipelines.llm.asking import PlannedRequests
 from pipelines.llm.outcome import Outcome, check_failures, counted
 from pipelines.metrics.bootstrap import TIE, cluster_sums, percentile, weights, wilson
-from pipelines.store import tables
+from pipelines.store import approvals, tables
 from pipelines.store.answers import AnswerStore
 from pipelines.store.metrics_file import write_metrics
 from pipelines.store.stage import CONTENT, SCHEME, Context, Stage
@@ -347,7 +347,8 @@ def planned(ctx: Context) -> Iterator[PlannedRequests]:
 
 
 def _system(name: str, *, answers: AnswerStore, ctx: Context) -> System:
-    return System(name, params=ctx.params, settings=ctx.settings, answers=answers, vault=ctx.vault)
+    sources = approvals.sources_of(ctx.corpus, params=ctx.params, root=ctx.root)
+    return System(name, params=ctx.params, settings=ctx.settings, answers=answers, vault=ctx.vault, sources=sources)
 
 
 def _judged(names: tuple[str, ...], *, audited: AuditedItems, ctx: Context) -> dict[str, Judged]:

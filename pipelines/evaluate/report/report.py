@@ -23,9 +23,10 @@ from pipelines.evaluate.report import analysis_parts, papers, parts
 from pipelines.evaluate.report import page as report_page
 from pipelines.evaluate.report.page import Block, Notice, Page, text
 from pipelines.evaluate.report.parts import best_of, figures_of, section
-from pipelines.evaluate.report.results import BASELINES, Results, arranged, noted
+from pipelines.evaluate.report.results import BASELINES, Results, arranged, noted, plain
 from pipelines.evaluate.report.sections import sections
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
+from pipelines.store.approvals import sources_of, stated
 from pipelines.store.metrics_file import read_metrics
 from pipelines.store.stage import SCHEME, Context, Stage
 
@@ -38,6 +39,7 @@ STAGE = Stage(
         "report",
         "sandbox",
         "prompts",
+        "sources",
         "train.rows",
         "rows.answers",
         "ensembles",
@@ -100,8 +102,9 @@ def page_of(corpus: str, *, metrics: Json, params: Params, root: Path) -> Page:
         "first_month": sources.first_month,
         "last_month": sources.last_month or "",
     }
+    approved = stated(sources_of(corpus, params=params))
     return build(
-        metrics,
+        {**metrics, "approvals": {name: plain(each) for name, each in approved.items()}},
         corpus=corpus,
         root=root,
         synthetic=params.sandbox is not None,

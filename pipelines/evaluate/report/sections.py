@@ -41,7 +41,7 @@ def sections(results: Results) -> list[PageSection]:
         ("cost", "Cost and latency", sheets("cost")),
         ("calibration", "Calibration of probabilities", _calibration(results)),
         ("dev", "On dev", sheets("dev")),
-        ("set-up", "Data and settings", sheets("counts", "votes", "tuning", "decoding", "settings")),
+        ("set-up", "Data and settings", sheets("counts", "votes", "tuning", "decoding", "settings", "approvals")),
         ("discrepancies", "Where the paper's claims and numbers disagree", discrepancies(results)),
         ("reading", "How to read this page", [reading]),
     )

@@ -17,12 +17,13 @@ from crisis_corpus import integrity
 from crisis_corpus.integrity import NoPack, digest, listing, sha256, weights_of
 from crisis_corpus.versions import DIGEST, UnknownVersion, Version, missing, translated
 from pipelines.core.errors import RegistryError
-from pipelines.core.process import silent
+from pipelines.core.process import now, silent
 from pipelines.models.fitting import tracking
 from pipelines.registry.candidate import Context, Pack, registration, scratch
 from pipelines.registry.journal import Journal, JournalMoved, signed
 from pipelines.registry.packaging import card
 from pipelines.registry.versions import entry
+from pipelines.store import approvals
 
 if TYPE_CHECKING:
     from pipelines.core.config.models import Chosen
@@ -71,7 +72,8 @@ def put(name: str, folder: Path, *, context: Context, who: str, why: str, say: S
         RegistryUnavailable: MLflow does not answer; TrackingUnavailable likewise.
     """
     signed(who, why)
-    entry(name, params=context.params)
+    sources = approvals.sources_of(entry(name, params=context.params).corpus, params=context.params, root=context.root)
+    approvals.require("register", sources, today=now().date())
     context.journal.verify(name)
     pack, mark = _looked_at(name, folder)
     version = _known(name, mark=mark, context=context)

@@ -19,6 +19,7 @@ from crisis_corpus import integrity
 from crisis_corpus.integrity import pickles
 from crisis_corpus.journal import MOVES, Standing, canonical, standing
 from crisis_corpus.versions import Version
+from pipelines.core.process import now
 from pipelines.core.templates import render
 from pipelines.metrics import recall_constraints
 from pipelines.models.fitting.instruct import DELIMITER, instruction
@@ -26,7 +27,9 @@ from pipelines.registry.candidate import Candidate, Context, enter, registration
 from pipelines.registry.journal import Journal
 from pipelines.registry.packaging.described import Described, asked
 from pipelines.registry.promotion.comparison import JUDGED, last_verdict
+from pipelines.registry.versions import entry
 from pipelines.release.export.folder import CARD, LICENCE, ExportOrigin, NotExportable, checked_repo, finish, writing
+from pipelines.store import approvals
 
 WITHDRAWN = "it is withdrawn, and its weights may not be handed out"
 STALE = "records on which it was trained were taken down, and its weights are deleted on {until}"
@@ -182,6 +185,8 @@ def run(name: str, version: int, *, repo: str, to: Path, context: Context) -> di
 
     ``to`` must be new or empty. ``passed`` in the result is the verdict of the gate or ``None``.
     """
+    sources = approvals.sources_of(entry(name, params=context.params).corpus, params=context.params, root=context.root)
+    approvals.require("export", sources, today=now().date())
     origin, status = current(name, version, repo=checked_repo(repo), journal=context.journal)
     registered = context.registry.version(name, version)
     with scratch(context.settings) as folder, writing(to) as made:

@@ -27,6 +27,7 @@ from pipelines.models.fitting.asking import DECIMALS
 from pipelines.models.kind import Answers, Desk
 from pipelines.models.kinds.prompted import Prompted
 from pipelines.models.prediction import Prediction, Spent
+from pipelines.store import approvals
 from pipelines.store.answers import AnswerStore
 
 STEP = "predict"
@@ -119,6 +120,7 @@ class PromptedRun:
             "vault": desk.vault,
             "answers": store,
         }
+        given["sources"] = approvals.sources_of(desk.corpus, params=desk.params, root=desk.root)
         given |= {"prompt": self.prompt, "scheme": desk.scheme, "pictures": prompts.pictured(desk)}
         for number in range(1, spec.runs + 1) if spec.runs else (0,):
             decoding = Decoding(spec.max_output_tokens, spec.stop, number or None)
