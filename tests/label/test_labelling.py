@@ -65,6 +65,7 @@ def small(values: Params) -> Params:
     sized = section.model_copy(update={"proposals": 20_000, "ratios": SIZES, "sizes": SIZES})
     return values.model_copy(
         update={
+            "matrix": values.matrix.model_copy(update={"corpora": ("posts",)}),
             "sample": {"posts": values.sample["posts"].model_copy(update={"size": sum(SIZES.values())})},
             "split": {"posts": sized},
             "votes": values.votes.model_copy(update={"shard_size": 100, "min_positives": 3}),

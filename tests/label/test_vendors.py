@@ -199,9 +199,8 @@ def test_a_part_that_is_gone_stops_no_deletion(
 ) -> None:
     given = described(**({name: {"version": "1", "sha256": "0" * 64}} if name else {}))
     values = overlay(read_params(ROOT), parse((ROOT / "profiles/sandbox.yaml").read_text(), where="sandbox"))
-    forum = {
-        name: values["sources"]["dump"][name] for name in SourceEntry.model_fields if name not in ("listing", "uses")
-    }
+    known = SourceEntry.model_fields.keys() - {"listing", "uses"}
+    forum = {name: values["sources"]["dump"][name] for name in known}
     overlay(values, given | {"sources": {"forum": forum}})
     house_settings = used.copy(tmp_path / "home")
     with workspace(house_settings) as clone:
