@@ -1,0 +1,171 @@
+"""Find telephone numbers by the pattern of their digit groups, never by length alone.
+
+Numbers are read once, left to right, as runs of groups (``(555) 123-4567`` is ``555``, ``123``, ``4567``); a run is
+then divided into dates, telephone numbers and the rest. The rules are ours, based on ITU-T E.123 and E.164.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_RUN = re.compile(r"(?:\+[(]?|(?<![^\W_])[(]{0,2})[0-9]++(?:[)]?[ \u00a0]?[-./\u2010-\u2015(]?[ \u00a0]?[(]?[0-9]++)*+")
+_GROUP = re.compile(r"[0-9]++")
+_MONEY_BEFORE = re.compile(r"[$€£¥₹][ \u00a0]?[+(]?$")
+_MONEY_AFTER = re.compile(r"[ \u00a0]?(?:[€£$¥₹%]|(?:usd|eur|gbp|dollars?|euros?|bucks|pounds)\b)", re.IGNORECASE)
+# a word that announces a number, within a few words before it
+_CUE = re.compile(
+    r"(?<!<)\b(?:call|phone|ph|tel|telephone|mobile|mob|cell|whatsapp|wa|sms|te?xt|fax|dial|ring|(?:my|cell|phone) "
+    r"(?:number|num|no|nr|digits|#)|digits are|hmu|hit me up|reach (?:me|us|him|her)|contact|message me|imessage|"
+    r"viber)(?:\b|(?<=#))[^0-9\n]{0,16}$",
+    re.IGNORECASE,
+)
+_CUE_CHARACTERS = 32
+_EXTENSION = re.compile(r"[ \u00a0]?(?:x|ext\.?)[ \u00a0]?[0-9]{1,5}\b", re.IGNORECASE)
+_EXIT = re.compile("00[1-9]")
+_TRUNK = re.compile("0[1-9]")
+_YEAR = re.compile(r"(?:19|20)[0-9]{2}")
+# E.164: at most 15 digits including the country code; no international number in use has fewer than 8.
+_INTERNATIONAL = range(8, 16)
+# National numbers with their trunk 0: Germany's longest have 12 digits; France's have 9 without the 0.
+_NATIONAL = range(9, 13)
+_ANNOUNCED = range(7, 16)
+_MOST_GROUPS = 16
+# characters of a run that libphonenumber is shown
+_LONGEST_RUN = 100
+_BETWEEN = " \u00a0-./)\u2010\u2011\u2012\u2013\u2014\u2015"
+
+
+@dataclass(frozen=True, slots=True)
+class _DigitGroup:
+    start: int
+    end: int
+    digits: str
+    before: str
+
+
+def phones(text: str, *, regions: Sequence[str] = ()) -> list[tuple[int, int]]:
+    """Return the (start, end) positions of the telephone numbers in ``text``, in order and without overlap.
+
+    ``regions`` are countries (ISO 3166) whose national formats count as well, by the plans of libphonenumber.
+    """
+    numbers: list[tuple[int, int]] = []
+    if not _GROUP.search(text):  # the search for runs takes ten times as long
+        return numbers
+    for run in _RUN.finditer(text):
+        if run.end() - run.start() >= 7:
+            own = _cut(text, start=run.start(), end=run.end())
+            numbers += own or _national(text, start=run.start(), end=run.end(), regions=regions)
+    return numbers
+
+
+def _national(text: str, *, start: int, end: int, regions: Sequence[str]) -> list[tuple[int, int]]:
+    """Return the numbers of a run that have the grouping of their country, or no grouping behind a cue."""
+    if not regions or _MONEY_BEFORE.search(text, max(0, start - 4), start) or _MONEY_AFTER.match(text, end):
+        return []
+    from phonenumbers import Leniency, PhoneNumberMatcher
+
+    run = text[start : min(end, start + _LONGEST_RUN)]
+    announced = bool(_CUE.search(text, max(0, start - _CUE_CHARACTERS), start))
+    for region in regions:
+        matches = PhoneNumberMatcher(run, region, leniency=Leniency.STRICT_GROUPING)
+        spans = [(start + m.start, start + m.end) for m in matches if announced or not m.raw_string.isdigit()]
+        if spans:
+            return spans
+    return []
+
+
+def _cut(text: str, *, start: int, end: int) -> list[tuple[int, int]]:
+    groups, before = [], start
+    for match in _GROUP.finditer(text, start, end):
+        groups.append(_DigitGroup(match.start(), match.end(), match.group(), text[before : match.start()]))
+        before = match.end()
+    if text[end : end + 1].isalnum() and not _EXTENSION.match(text, end):
+        groups.pop()  # "4567px" is not a group of a number
+    if not groups:
+        return []
+    numbers: list[tuple[int, int]] = []
+    money = _MONEY_BEFORE.search(text, max(0, groups[0].start - 4), groups[0].start)
+    announced = bool(_CUE.search(text, max(0, groups[0].start - _CUE_CHARACTERS), groups[0].start))
+    at, continued = (1, True) if money else (0, False)
+    while at < len(groups):
+        here = groups[at : at + _MOST_GROUPS]
+        length = _date(here)
+        if not length:
+            length = _phone(here, announced=announced and at == 0, continued=continued)
+            if length and not _MONEY_AFTER.match(text, here[length - 1].end):
+                numbers.append(_span(text, first=here[0], last=here[length - 1]))
+        # "1 020 300 400" is one number in groups of three, not "1" and a telephone number
+        continued = not length and len(here[0].digits) <= 3
+        at += length or 1
+    return numbers
+
+
+def _date(groups: list[_DigitGroup]) -> int:
+    """Return 3 if the groups start with a date of three groups, else 0."""
+    if len(groups) < 3 or groups[1].before not in {"-", ".", "/"} or groups[1].before != groups[2].before:
+        return 0
+    if len(groups) > 3 and groups[3].before == groups[2].before:
+        return 0
+    first, middle, last = (g.digits for g in groups[:3])
+    year, *rest = (first, middle, last) if len(first) == 4 else (last, middle, first)
+    fits = all(len(d) <= 2 and 1 <= int(d) <= 31 for d in rest) and (len(year) == 2 or bool(_YEAR.fullmatch(year)))
+    return 3 if fits else 0
+
+
+def _phone(groups: list[_DigitGroup], *, announced: bool, continued: bool) -> int:
+    """Return the number of groups of the telephone number at the start, or 0 if there is none."""
+    first = groups[0]
+    if "+" in first.before or _EXIT.match(first.digits):
+        if length := _longest(groups, allowed=_INTERNATIONAL):
+            return length
+    elif length := _north_american(groups):
+        return length
+    if _TRUNK.match(first.digits) and not continued and (length := _longest(groups, allowed=_NATIONAL)):
+        return length
+    sizes = [len(g.digits) for g in groups[:2]]
+    if sizes == [5, 5] and first.digits[0] in "6789" and groups[1].before in {" ", "-"}:
+        return 2  # India
+    if announced and (length := _longest(groups, allowed=_ANNOUNCED)):
+        return 0 if all(_YEAR.fullmatch(g.digits) for g in groups[:length]) else length
+    return 0
+
+
+def _north_american(groups: list[_DigitGroup]) -> int:
+    sizes = tuple(len(g.digits) for g in groups[:3])
+    if sizes == (4, 3, 4) and groups[0].digits[0] == "1" and groups[0].digits[1] in "89":
+        return 3  # "1800 555 0199"
+    trunk = 1 if groups[0].digits == "1" and len(groups) > 1 else 0
+    rest = groups[trunk : trunk + 3]
+    sizes = tuple(len(g.digits) for g in rest)
+    if rest[0].digits[0] in "01":
+        return 0
+    if sizes == (3, 3, 4):
+        return trunk + 3
+    if sizes[:2] == (3, 7) and (")" in rest[1].before or "-" in rest[1].before):
+        return trunk + 2
+    return 2 if trunk and sizes[0] == 10 and "-" in rest[0].before else 0
+
+
+def _longest(groups: list[_DigitGroup], *, allowed: range) -> int:
+    """Return the largest number of groups, up to the next date, whose total number of digits is ``allowed``."""
+    best = total = 0
+    for count, group in enumerate(groups, start=1):
+        if count > 1 and _date(groups[count - 1 :]):
+            break
+        total += len(group.digits)
+        if total in allowed:
+            best = count
+    return best
+
+
+def _span(text: str, *, first: _DigitGroup, last: _DigitGroup) -> tuple[int, int]:
+    start = first.start - len(first.before.lstrip(_BETWEEN))
+    end = last.end
+    if extension := _EXTENSION.match(text, end):
+        end = extension.end()
+    # keep a bracket around the whole number in the text
+    while text[start] == "(" and text.count("(", start, end) > text.count(")", start, end):
+        start += 1
+    return start, end
