@@ -10,7 +10,8 @@ _GENERIC = """
     website page wiki world today life health care help support community group team center foundation agency digital
     email games game fun lol art design studio stream tube audio band dating sexy porn adult cam webcam download click
     top icu vip win bid loan work works company ltd inc solutions systems services guru ninja rocks expert academy
-    school university church onion bio buzz fyi moe lgbt money cash fund gift events party bar cafe pub pizza fit yoga london berlin paris nyc
+    school university church
+    onion bio buzz fyi moe lgbt money cash fund gift events party bar cafe pub pizza fit yoga london berlin paris nyc
 """
 _COUNTRY = """
     ac ad ae af ag ai al am ao aq ar as at au aw ax az ba bb bd be bf bg bh bi bj bm bn bo br bs bt bw by bz ca cc cd
@@ -34,7 +35,7 @@ ENDINGS = GENERIC | COUNTRY
 FILE = frozenset(_FILE.split())
 NO_ADDRESS = FILE | frozenset(_WORD.split())
 # "my-shop.me" and "shop24.me" are not two sentences
-_NO_WORD = re.compile("[a-z]-[a-z]|[a-z][0-9]")
+_NO_WORD = re.compile("[a-z]-[a-z0-9]|[a-z][0-9]")
 # Even before a slash, these two are more often file extensions.
 SOURCE = frozenset({"md", "py"})
 # Second-level labels under which countries register names, such as co.in.
@@ -50,10 +51,8 @@ def is_address(host: str, *, alone: bool) -> bool:
     if lowered.startswith("www."):
         return True
     rest, _, ending = lowered.rpartition(".")
-    if ending not in ENDINGS:
-        return False
-    if not alone:
-        return ending not in SOURCE
+    if ending not in ENDINGS or not alone:
+        return ending in ENDINGS and ending not in SOURCE
     if not (host[-len(ending) :].islower() or host.isupper()):
         return False
     above, _, second = rest.rpartition(".")

@@ -26,6 +26,7 @@ Spans = list[tuple[int, int]]
 Finder = Callable[[str], Spans]
 
 _PLAIN = re.compile(r"[\t\n\r -~]*+")
+_ODD = re.compile(r"[^\t\n\r -~]")
 # letters and symbols without a shape; other characters of no width have a category of their own
 _FILLERS = "\u115f\u1160\u3164\uffa0\u2800"
 # beyond NFKC: punctuation that stands for a sign of an address
@@ -48,21 +49,24 @@ class _Folding(dict[str, str]):
 
 _FOLDED = _Folding()
 _ENDS = r"(?:com|org|net|edu|gov|io|co|info|me|de|uk|fr|ca|us|app|dev|tv|gg)\b"
-_PROVIDER = r"(?:gmail|googlemail|yahoo|hotmail|outlook|live|icloud|aol|gmx|protonmail|proton|tutanota|zoho)"
+_PROVIDERS = words("gmail googlemail yahoo hotmail outlook live icloud aol gmx protonmail proton tutanota zoho")
+_PROVIDER = rf"(?:{'|'.join(_PROVIDERS)})"
 _NO_LABEL = r"(?!(?:the|a|an|this|that|every|each|any|some|my|your|his|her|their|our|one)\b)"
-# ways to write "@" and "." of an address: "[at]", "(dot)", "name at host dot com", "1 . 2 . 3 . 4"
-_DISGUISED = re.compile(
-    rf"""\s?[\[({{<]\s?(?:(?P<at>at|@)|dot|\.)\s?[\])}}>]\s?
-    |(?<=\w)(?:
-        (?P<spelled>\s@\s(?=[\w-]{{1,63}}(?:\.\w|\s(?:dot|\.)\s))
+# ways to write "@", "." and ":" of an address: "[at]", "(dot)", "name at host dot com", "1 . 2 . 3 . 4"
+_BRACKETED = re.compile(r"[\[({<]\s?(?P<sign>at|dot|[@.:])\s?[\])}>]", re.IGNORECASE)
+_SPELLED = re.compile(
+    rf"""(?<=\w)(?:
+        (?P<at>\s@\s(?=[\w-]{{1,63}}(?:\.\w|\s(?:dot|\.)\s))
             |(?:\sat\s|_at_|-at-){_NO_LABEL}(?={_PROVIDER}\.|[\w-]{{1,63}}(?:\s(?:dot|\.)\s|[_-]dot[_-]))
             |_at_(?=[\w-]{{1,63}}\.\w))
-        |(?:\s(?:dot|\.)\s|_dot_|-dot-)(?={_ENDS}|[\w.-]{{1,63}}\s?(?:@|at\b|[\[({{]))
+        |(?:\s(?:dot|\.)\s|_dot_|-dot-)(?={_ENDS}|[\w-]{{1,63}}\sdot\s{_ENDS}|[\w.-]{{1,63}}\s?(?:@|at\b|[\[({{]))
         |(?<=www)\sdot\s
         |(?<=[0-9])\s(?:dot|\.)\s(?=[0-9])
     )""",
     re.IGNORECASE | re.VERBOSE,
 )
+# every spelled sign is one of these or has one of these behind it
+_SPELLINGS = ("dot", " . ", " @ ", "_at_", *(f" at {name}." for name in _PROVIDERS))
 _OPENS = re.compile(r"\b(?:the|a|an|this|that|every|each|any|some|my|of|whole|big|old|dot)$", re.IGNORECASE)
 _OPENING = 8
 
@@ -70,50 +74,53 @@ _OPENING = 8
 class _Reading:
     """A text as rules read it: compatibility forms folded, invisible characters gone or a space, disguises undone.
 
-    ``originals`` holds what stands in the text for each character of ``copy``, so masking needs no positions of the text.
+    ``originals`` holds what stands in the text for each character of ``copy``, so masking needs no offsets.
     """
 
     def __init__(self, text: str, *, gap: str) -> None:
-        self.copy, self.originals = text, list(text)
+        self.copy, self.originals, self.lead = text, list(text), ""
         if not _PLAIN.fullmatch(text):
             self._fold(text, gap=gap)
-        if found := [m for m in _DISGUISED.finditer(self.copy) if not self._is_phrase(m)]:
-            spans = [(m.start(), m.end(), "@" if m["at"] or m["spelled"] else ".") for m in found]
-            self._replace(spans, lambda start, end: ["".join(self.originals[start:end])])
+        if spans := [_sign(m) for m in _BRACKETED.finditer(self.copy)]:
+            self._replace(spans, instead=self._together)
+        lowered = self.copy.lower()
+        if any(spelling in lowered for spelling in _SPELLINGS):
+            found = [m for m in _SPELLED.finditer(self.copy) if not self._is_phrase(m)]
+            self._replace([(*m.span(), "@" if m["at"] else ".") for m in found], instead=self._together)
 
     def _fold(self, text: str, *, gap: str) -> None:
-        folds = [_FOLDED[char] or (gap if unicodedata.category(char) == "Cf" else "") for char in text]
-        self.copy = "".join(folds)
-        if len(self.copy) == len(text) and "" not in folds:
-            return
-        originals, before = [], ""
-        for char, fold in zip(text, folds, strict=True):
-            if fold:
-                originals += [before + char, *[""] * (len(fold) - 1)]
-                before = ""
+        copy, originals, done = [], [], 0
+        for at, char in [(m.start(), m.group()) for m in _ODD.finditer(text) if _FOLDED[m.group()] != m.group()]:
+            copy.append(text[done:at])
+            originals += text[done:at]
+            done = at + 1
+            if folded := _FOLDED[char] or (gap if unicodedata.category(char) == "Cf" else ""):
+                copy.append(folded)
+                originals += [char, *[""] * (len(folded) - 1)]
             elif originals:
                 originals[-1] += char
             else:
-                before += char
-        self.originals = originals or [before]
-        self.copy = self.copy or " "
+                self.lead += char
+        self.copy, self.originals = "".join([*copy, text[done:]]), [*originals, *text[done:]]
 
     def _is_phrase(self, match: re.Match[str]) -> bool:
         """Return whether a spelled "dot" is one of prose, as in "the dot com years"."""
         start = match.start()
-        dot = match.group()[:1].isspace() and match.group().strip().lower() == "dot"
-        return dot and bool(_OPENS.search(self.copy, max(0, start - _OPENING), start))
+        return match.group().lower() == " dot " and bool(_OPENS.search(self.copy, max(0, start - _OPENING), start))
 
     def mask(self, spans: Spans, *, placeholder: str) -> None:
         """Replace these spans of the copy by a placeholder, in the text too."""
         whole = []
         for start, end in spans:
-            while start and not self.originals[start]:
-                start -= 1
-            whole.append((start, end, placeholder))
-        self._replace(whole, lambda start, end: list(placeholder))
+            # never from within what one character folds to
+            first = next(at for at in range(start, -1, -1) if self.originals[at] or not at)
+            whole.append((first, end, placeholder))
+        self._replace(whole, instead=lambda start, end: list(placeholder))
 
-    def _replace(self, spans: list[tuple[int, int, str]], instead: Callable[[int, int], list[str]]) -> None:
+    def _together(self, start: int, end: int) -> list[str]:
+        return ["".join(self.originals[start:end])]
+
+    def _replace(self, spans: list[tuple[int, int, str]], *, instead: Callable[[int, int], list[str]]) -> None:
         copy, originals, done = [], [], 0
         for start, end, new in spans:
             copy += [self.copy[done:start], new]
@@ -125,7 +132,16 @@ class _Reading:
     @property
     def text(self) -> str:
         """The text, with what was masked."""
-        return "".join(self.originals)
+        return self.lead + "".join(self.originals)
+
+
+def _sign(match: re.Match[str]) -> tuple[int, int, str]:
+    """Return where a sign in brackets stands, with a space on each side, and the sign."""
+    (start, end), text = match.span(), match.string
+    start -= text[start - 1 : start].isspace()
+    end += text[end : end + 1].isspace()
+    sign = match["sign"].lower()
+    return start, end, {"at": "@", "dot": "."}.get(sign, sign)
 
 
 _URL = re.compile(r"(?<![A-Za-z0-9+.\-])[A-Za-z0-9+.\-]++://(?:\[[0-9A-Fa-f:.%]*+\])?[^\s<>\[\]\"`|]++")
@@ -151,13 +167,13 @@ _USER = re.compile(
 _SUBREDDIT = re.compile(rf"(?:/r/|{_BEFORE_NAME}r\\?/){_NAME}{_GLUED}", re.IGNORECASE)
 _HOST = re.compile(r"(?:(?<![\w@/\\-])|(?<=//))[\w-]++(?:\.[\w-]++)++")
 _REST = re.compile(r"(?:[/\\](?![_*-])|:[0-9]|[?#]\w)[^\s<>\[\]\"`|]*+")
-_IP4 = re.compile(rf"(?<![\w.])(?P<ip>[0-9]{{1,3}}(?:\.[0-9]{{1,3}}){{3}})(?![0-9]|\.[0-9])(?:[:/@%\w]{_GLUED})?")
+_IP4 = re.compile(rf"(?<!\w)(?<!\w\.)(?P<ip>[0-9]{{1,3}}(?:\.[0-9]{{1,3}}){{3}})(?![0-9]|\.[0-9])(?:[:/@%\w]{_GLUED})?")
 _VERSION = re.compile(
     r"\b(?:v|ver|versions?|firmware|build|releases?|updated?|patch|drivers?|sections?|chapter|sdk|api|ios|android)"
     r"(?: to)?[.:=]?\s?$",
     re.IGNORECASE,
 )
-_IP6 = re.compile(r"(?:(?<![\w.])(?=[0-9A-Fa-f]{0,4}:)|(?=::))[0-9A-Fa-f:.]++")
+_IP6 = re.compile(r"(?:(?<!\w)(?<!\w\.)(?=[0-9A-Fa-f]{0,4}:)|(?=::))[0-9A-Fa-f:.]++")
 _BEHIND_IP6 = re.compile(rf"[%/@]{_GLUED}")
 _HANDLE = re.compile(rf"(?:(?<![\w@])|(?<=_))@++(?=[\d_.]*+[^\W\d_])\w{_GLUED}")
 _TIME = re.compile(r"@\d{1,2}[ap]m", re.IGNORECASE)
@@ -168,11 +184,11 @@ _ACCOUNT = re.compile(
     (?P<found>[a-z_][\w.-]{3,31})""",
     re.IGNORECASE | re.VERBOSE,
 )
-_LIKE_ACCOUNT = re.compile(r"[A-Za-z_.-]*+(?:[0-9]|(?<=[A-Za-z])[_.](?=[A-Za-z]))|[A-Za-z]++_|_")
-_CARD = re.compile(r"(?<![\w.,-])[3-6][0-9]{3}(?:[ -]?[0-9]){8,15}(?![\w-]|[.,][0-9])")
+_LIKE_ACCOUNT = re.compile(r"[0-9_.](?:(?<=[A-Za-z_][0-9])|(?<=_)|(?<=[A-Za-z]\.)(?=[A-Za-z]))")
+_CARD = re.compile(r"(?<![\w-])(?<!\w[.,])[3-6][0-9]{3}(?:[ -]?[0-9]){8,15}(?![\w-]|[.,][0-9])")
 _IBAN = re.compile(r"(?<!\w)[A-Z]{2}[0-9]{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?(?!\w)", re.IGNORECASE)
 _COORDINATES = re.compile(
-    r"""(?<![\w.])(?:
+    r"""(?<!\w)(?<!\w\.)(?:
         (?:[NS]\ ?)?[+-]?[0-9]{1,2}\.[0-9]{4,10}(?:\ ?°)?(?:\ ?[NS]\b)?(?:\ ?,\ ?|\ )
         (?:[EW]\ ?)?[+-]?[0-9]{1,3}\.[0-9]{4,10}(?:\ ?°)?(?:\ ?[EW]\b)?(?!\w|\.[0-9])
         |[0-9]{1,2}\ ?°\ ?[0-9.]{1,8}\ ?(?:['\u2032]\ ?(?:[0-9.]{1,8}\ ?(?:\"|['\u2032]{2})\ ?)?)?[NS]\b,?\ ?
@@ -199,6 +215,7 @@ _PASSES = 16
 _TANGLE = re.compile(r"(?<![^\s<>])[^\s<>0-9@./:]*+[0-9@./:][^\s<>]*+")
 # The most labels of an address within dotted words.
 _LABELS = 6
+_DIGIT = re.compile("[0-9]")
 _REGIONS = re.compile(r"[A-Z]{2}(?:\+[A-Z]{2})*+")
 
 
@@ -215,13 +232,13 @@ def scrub(text: str, *, kinds: Sequence[str]) -> tuple[str, dict[str, int]]:
     rules, reviewed = _chosen(tuple(kinds))
     counts: Counter[str] = Counter()
     # an invisible character parts two words or stands within one
-    gaps = ("",) if _PLAIN.fullmatch(text) else ("", " ")
+    gaps = ("",) if _PLAIN.fullmatch(text) or all(_FOLDED[char] for char in set(text)) else ("", " ")
     for _ in range(_PASSES):
         before = counts.total()
         for gap in gaps:
             reading = _Reading(text, gap=gap)
             for rule in rules:
-                if any(sign in reading.copy for sign in rule.needs) and (spans := rule.find(reading.copy)):
+                if rule.is_possible(reading.copy) and (spans := rule.find(reading.copy)):
                     counts[rule.kind] += len(spans)
                     reading.mask(spans, placeholder=f"<{rule.kind.removesuffix('s')}>")
             text = reading.text
@@ -308,6 +325,16 @@ def _ip6(text: str) -> Spans:
     return spans
 
 
+def _accounts(text: str) -> Spans:
+    if not _LIKE_ACCOUNT.search(text):  # the search for names of services takes ten times as long
+        return []
+    return [match.span("found") for match in _ACCOUNT.finditer(text) if _LIKE_ACCOUNT.search(match["found"])]
+
+
+def _births(text: str) -> Spans:
+    return [match.span("found") for match in _BIRTH.finditer(text)] if _DIGIT.search(text) else []
+
+
 def _entities(text: str, *, labels: frozenset[str]) -> Spans:
     spans = [(e.start_char, e.end_char) for e in _model()(text).ents if e.label_ in labels]
     return [(start, end) for start, end in spans if not {"<", ">"} & set(text[start:end])]
@@ -331,9 +358,7 @@ def _spans(pattern: re.Pattern[str], *, text: str) -> Spans:
 
 
 def _matching(pattern: re.Pattern[str], valid: Callable[[re.Match[str]], bool] = bool) -> Finder:
-    """Return a finder of a pattern's valid matches: of its group ``found``, or of all but the signs of a sentence."""
-    if "found" in pattern.groupindex:
-        return lambda text: [match.span("found") for match in pattern.finditer(text) if valid(match)]
+    """Return a finder of a pattern's valid matches, without the signs of a sentence at their ends."""
     return lambda text: [(match.start(), _end(match)) for match in pattern.finditer(text) if valid(match)]
 
 
@@ -383,25 +408,34 @@ class Rule:
     needs: tuple[str, ...]
     find: Finder
 
+    def is_possible(self, text: str) -> bool:
+        """Return whether the text has one of the strings; a loop, because each text asks every rule."""
+        for sign in self.needs:  # noqa: SIM110
+            if sign in text:
+                return True
+        return False
 
+
+_DIGITS = tuple("0123456789")
+_AFTER_DOT = tuple(f".{digit}" for digit in _DIGITS)
 # The order matters: kinds that contain others come first (a link has hosts, names and numbers in it), numbers last.
 RULES = (
     Rule("url", ("://",), _links),
     Rule("url", ("ttp", "TTP", "xxp", "XXP"), _broken_links),
     Rule("email", ("@",), _matching(_EMAIL, _is_email)),
     Rule("url", (".",), _hosts),
-    Rule("user", ("/",), _matching(_USER)),
-    Rule("subreddit", ("/",), _matching(_SUBREDDIT)),
+    Rule("user", ("u/", "U/", "r/", "R/", "u\\/", "U\\/", "u / ", "U / "), _matching(_USER)),
+    Rule("subreddit", ("r/", "R/", "r\\/", "R\\/"), _matching(_SUBREDDIT)),
     Rule("ip", (":",), _ip6),
-    Rule("ip", (".",), _matching(_IP4, _is_ip4)),
+    Rule("ip", _AFTER_DOT, _matching(_IP4, _is_ip4)),
     Rule("handle", ("@",), _matching(_HANDLE, lambda match: not _TIME.fullmatch(match.group()))),
-    Rule("iban", tuple("0123456789"), _matching(_IBAN, _is_iban)),
+    Rule("iban", _DIGITS, _matching(_IBAN, _is_iban)),
     Rule("card", tuple("3456"), _matching(_CARD, _is_card)),
-    Rule("coordinates", (".", "°"), _matching(_COORDINATES)),
+    Rule("coordinates", (*_AFTER_DOT, "°"), _matching(_COORDINATES)),
     Rule("discord", ("#",), _matching(_DISCORD, lambda match: match["name"].lower() not in _NUMBERED)),
-    Rule("birth", ("orn", "irth", "ob", "o.b", "OB", "O.B", "ORN", "IRTH", "day", "DAY"), _matching(_BIRTH)),
-    Rule("handle", tuple("0123456789_."), _matching(_ACCOUNT, lambda m: bool(_LIKE_ACCOUNT.match(m["found"])))),
-    Rule("phone", tuple("0123456789"), phones),
+    Rule("birth", ("orn", "ORN", "irth", "IRTH", "ob", "OB", ".b", ".B", "bday", "b-day"), _births),
+    Rule("handle", ("",), _accounts),
+    Rule("phone", _DIGITS, phones),
     Rule("names", ("",), partial(_entities, labels=frozenset({"PERSON"}))),
     Rule("places", ("",), partial(_entities, labels=frozenset({"GPE", "LOC", "FAC"}))),
 )
@@ -425,7 +459,7 @@ def _chosen(kinds: tuple[str, ...]) -> tuple[list[Rule], list[Rule]]:
         known = f"{', '.join(KINDS)}, phone:GB+IE (countries), names:review, places:review"
         raise BadParams(where="collect.scrub", detail=f"unknown kinds {wrong}, known are {known}")
     if regions := options.get("phone"):
-        phone = Rule("phone", tuple("0123456789"), partial(phones, regions=regions.split("+")))
+        phone = Rule("phone", _DIGITS, partial(phones, regions=regions.split("+")))
     rules = [phone if rule.kind == "phone" and regions else rule for rule in RULES if rule.kind in options]
     reviewed = [rule for rule in rules if options[rule.kind] == "review"]
     return [rule for rule in rules if rule not in reviewed], reviewed
