@@ -10,8 +10,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_RUN = re.compile(r"(?:\+[(]?|(?<![^\W_])[(]{0,2})[0-9]++(?:[)]?[ \u00a0]?[-./\u2010-\u2015(]?[ \u00a0]?[(]?[0-9]++)*+")
+_RUN = re.compile(
+    r"(?:\+[(]?|(?<![^\W_])[(]{0,2})[0-9]++(?:[)]?[ \u00a0]?[-./_\u2010-\u2015(]?[ \u00a0]?[(]?[0-9]++)*+"
+)
 _GROUP = re.compile(r"[0-9]++")
+# the digits of the shortest number, as near to each other as in a run
+_ENOUGH = re.compile(r"[0-9](?:[^0-9]{0,5}[0-9]){6}")
 _MONEY_BEFORE = re.compile(r"[$€£¥₹][ \u00a0]?[+(]?$")
 _MONEY_AFTER = re.compile(r"[ \u00a0]?(?:[€£$¥₹%]|(?:usd|eur|gbp|dollars?|euros?|bucks|pounds)\b)", re.IGNORECASE)
 # a word that announces a number, within a few words before it
@@ -21,8 +25,15 @@ _CUE = re.compile(
     r"viber)(?:\b|(?<=#))[^0-9\n]{0,16}$",
     re.IGNORECASE,
 )
+_CUE_AFTER = re.compile(
+    r"[,;.:]? (?:(?:please )?(?:call|text|txt|ring|whatsapp) (?:me|us|or)\b|(?:is|was) (?:my|his|her|our|their) "
+    r"(?:number|cell|phone|mobile|digits)\b)",
+    re.IGNORECASE,
+)
 _CUE_CHARACTERS = 32
 _EXTENSION = re.compile(r"[ \u00a0]?(?:x|ext\.?)[ \u00a0]?[0-9]{1,5}\b", re.IGNORECASE)
+# "1800 555 0199", "1300 975 707"
+_SERVICE = re.compile("1[389]00")
 _EXIT = re.compile("00[1-9]")
 _TRUNK = re.compile("0[1-9]")
 _YEAR = re.compile(r"(?:19|20)[0-9]{2}")
@@ -34,7 +45,7 @@ _ANNOUNCED = range(7, 16)
 _MOST_GROUPS = 16
 # characters of a run that libphonenumber is shown
 _LONGEST_RUN = 100
-_BETWEEN = " \u00a0-./)\u2010\u2011\u2012\u2013\u2014\u2015"
+_BETWEEN = " \u00a0-./_)\u2010\u2011\u2012\u2013\u2014\u2015"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +62,7 @@ def phones(text: str, *, regions: Sequence[str] = ()) -> list[tuple[int, int]]:
     ``regions`` are countries (ISO 3166) whose national formats count as well, by the plans of libphonenumber.
     """
     numbers: list[tuple[int, int]] = []
-    if not _GROUP.search(text):  # the search for runs takes ten times as long
+    if not _ENOUGH.search(text):  # the search for runs takes ten times as long
         return numbers
     for run in _RUN.finditer(text):
         if run.end() - run.start() >= 7:
@@ -67,13 +78,17 @@ def _national(text: str, *, start: int, end: int, regions: Sequence[str]) -> lis
     from phonenumbers import Leniency, PhoneNumberMatcher
 
     run = text[start : min(end, start + _LONGEST_RUN)]
-    announced = bool(_CUE.search(text, max(0, start - _CUE_CHARACTERS), start))
+    announced = _is_announced(text, start=start, end=end)
     for region in regions:
         matches = PhoneNumberMatcher(run, region, leniency=Leniency.STRICT_GROUPING)
         spans = [(start + m.start, start + m.end) for m in matches if announced or not m.raw_string.isdigit()]
         if spans:
             return spans
     return []
+
+
+def _is_announced(text: str, *, start: int, end: int) -> bool:
+    return bool(_CUE.search(text, max(0, start - _CUE_CHARACTERS), start) or _CUE_AFTER.match(text, end))
 
 
 def _cut(text: str, *, start: int, end: int) -> list[tuple[int, int]]:
@@ -87,7 +102,7 @@ def _cut(text: str, *, start: int, end: int) -> list[tuple[int, int]]:
         return []
     numbers: list[tuple[int, int]] = []
     money = _MONEY_BEFORE.search(text, max(0, groups[0].start - 4), groups[0].start)
-    announced = bool(_CUE.search(text, max(0, groups[0].start - _CUE_CHARACTERS), groups[0].start))
+    announced = _is_announced(text, start=groups[0].start, end=groups[-1].end)
     at, continued = (1, True) if money else (0, False)
     while at < len(groups):
         here = groups[at : at + _MOST_GROUPS]
@@ -134,8 +149,10 @@ def _phone(groups: list[_DigitGroup], *, announced: bool, continued: bool) -> in
 
 def _north_american(groups: list[_DigitGroup]) -> int:
     sizes = tuple(len(g.digits) for g in groups[:3])
-    if sizes == (4, 3, 4) and groups[0].digits[0] == "1" and groups[0].digits[1] in "89":
-        return 3  # "1800 555 0199"
+    if [len(g.digits) for g in groups] == [1] * 10 and groups[0].digits not in "01":
+        return 10  # "5 5 5 1 2 3 4 5 6 7"
+    if sizes in {(4, 3, 4), (4, 3, 3)} and _SERVICE.match(groups[0].digits):
+        return 3
     trunk = 1 if groups[0].digits == "1" and len(groups) > 1 else 0
     rest = groups[trunk : trunk + 3]
     sizes = tuple(len(g.digits) for g in rest)
@@ -143,7 +160,7 @@ def _north_american(groups: list[_DigitGroup]) -> int:
         return 0
     if sizes == (3, 3, 4):
         return trunk + 3
-    if sizes[:2] == (3, 7) and (")" in rest[1].before or "-" in rest[1].before):
+    if sizes[:2] == (3, 7) and rest[1].digits[0] not in "01":
         return trunk + 2
     return 2 if trunk and sizes[0] == 10 and "-" in rest[0].before else 0
 

@@ -53,12 +53,14 @@ _PROVIDERS = words("gmail googlemail yahoo hotmail outlook live icloud aol gmx p
 _PROVIDER = rf"(?:{'|'.join(_PROVIDERS)})"
 _NO_LABEL = r"(?!(?:the|a|an|this|that|every|each|any|some|my|your|his|her|their|our|one)\b)"
 # ways to write "@", "." and ":" of an address: "[at]", "(dot)", "name at host dot com", "1 . 2 . 3 . 4"
-_BRACKETED = re.compile(r"[\[({<]\s?(?P<sign>at|dot|[@.:])\s?[\])}>]", re.IGNORECASE)
+_BRACKETED = re.compile(r"[\[({<]\s?(?P<sign>a|at|ät|dot|[@.:])\s?[\])}>]", re.IGNORECASE)
 _SPELLED = re.compile(
     rf"""(?<=\w)(?:
         (?P<at>\s@\s(?=[\w-]{{1,63}}(?:\.\w|\s(?:dot|\.)\s))
             |(?:\sat\s|_at_|-at-){_NO_LABEL}(?={_PROVIDER}\.|[\w-]{{1,63}}(?:\s(?:dot|\.)\s|[_-]dot[_-]))
-            |_at_(?=[\w-]{{1,63}}\.\w))
+            |_at_(?=[\w-]{{1,63}}\.\w)
+            |(?P<cued>\sat\s)(?=[\w-]{{1,63}}\.[a-z]))
+        |(?:\s\.|(?<=www)\.\s|\.\s(?=\w{{2,3}}/))(?={_ENDS}|(?<=www..)\w)
         |(?:\s(?:dot|\.)\s|_dot_|-dot-)(?={_ENDS}|[\w-]{{1,63}}\sdot\s{_ENDS}|[\w.-]{{1,63}}\s?(?:@|at\b|[\[({{]))
         |(?<=www)\sdot\s
         |(?<=[0-9])\s(?:dot|\.)\s(?=[0-9])
@@ -66,9 +68,26 @@ _SPELLED = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 # every spelled sign is one of these or has one of these behind it
-_SPELLINGS = ("dot", " . ", " @ ", "_at_", *(f" at {name}." for name in _PROVIDERS))
+_SPELLINGS = (
+    "dot",
+    " .",
+    " @ ",
+    "_at_",
+    "www. ",
+    ". com/",
+    ". org/",
+    ". net/",
+    "mail",
+    "contact",
+    "write",
+    *(f" at {name}." for name in _PROVIDERS),
+)
 _OPENS = re.compile(r"\b(?:the|a|an|this|that|every|each|any|some|my|of|whole|big|old|dot)$", re.IGNORECASE)
 _OPENING = 8
+_WRITES = re.compile(
+    r"\b(?:e-?mail|mail|contact|write)(?: (?:me|us|him|her|to|is))?[: ]{1,2}[\w.+-]{1,40}$", re.IGNORECASE
+)
+_WRITING = 64
 
 
 class _Reading:
@@ -81,7 +100,7 @@ class _Reading:
         self.copy, self.originals, self.lead = text, list(text), ""
         if not _PLAIN.fullmatch(text):
             self._fold(text, gap=gap)
-        if spans := [_sign(m) for m in _BRACKETED.finditer(self.copy)]:
+        if spans := [span for m in _BRACKETED.finditer(self.copy) if (span := _sign(m))]:
             self._replace(spans, instead=self._together)
         lowered = self.copy.lower()
         if any(spelling in lowered for spelling in _SPELLINGS):
@@ -104,9 +123,13 @@ class _Reading:
         self.copy, self.originals = "".join([*copy, text[done:]]), [*originals, *text[done:]]
 
     def _is_phrase(self, match: re.Match[str]) -> bool:
-        """Return whether a spelled "dot" is one of prose, as in "the dot com years"."""
+        """Return whether a spelled sign is a word of prose, as in "the dot com years" and "I work at example.com"."""
         start = match.start()
-        return match.group().lower() == " dot " and bool(_OPENS.search(self.copy, max(0, start - _OPENING), start))
+        if match["cued"]:
+            return not _WRITES.search(self.copy, max(0, start - _WRITING), start)
+        return match.group().lower() in {" dot ", " ."} and bool(
+            _OPENS.search(self.copy, max(0, start - _OPENING), start)
+        )
 
     def mask(self, spans: Spans, *, placeholder: str) -> None:
         """Replace these spans of the copy by a placeholder, in the text too."""
@@ -135,13 +158,13 @@ class _Reading:
         return self.lead + "".join(self.originals)
 
 
-def _sign(match: re.Match[str]) -> tuple[int, int, str]:
-    """Return where a sign in brackets stands, with a space on each side, and the sign."""
+def _sign(match: re.Match[str]) -> tuple[int, int, str] | None:
+    """Return where a sign in brackets stands, with a space on each side, and the sign, unless nothing precedes it."""
     (start, end), text = match.span(), match.string
     start -= text[start - 1 : start].isspace()
     end += text[end : end + 1].isspace()
-    sign = match["sign"].lower()
-    return start, end, {"at": "@", "dot": "."}.get(sign, sign)
+    sign = {"a": "@", "at": "@", "ät": "@", "dot": "."}.get(match["sign"].lower(), match["sign"])
+    return (start, end, sign) if text[start - 1 : start].isalnum() else None
 
 
 _URL = re.compile(r"(?<![A-Za-z0-9+.\-])[A-Za-z0-9+.\-]++://(?:\[[0-9A-Fa-f:.%]*+\])?[^\s<>\[\]\"`|]++")
@@ -153,14 +176,14 @@ _BROKEN_URL = re.compile(
 _GLUED = r"[\w@/.:%\\-]*+"
 _EMAIL = re.compile(
     rf"""(?:\"[^\"\n@]{{1,64}}\"|(?<![\w.+%-])(?<![\w.+%-]')[\w.+%-]++(?:'[\w.+%-]++)*+)@
-    (?:(?P<host>[\w-]++(?:\.[\w-]++)++)|(?i:{_PROVIDER})\b|\[[0-9A-Fa-f:.]{{3,45}}\]|[\w-]++,(?:com|org|net)\b)
+    (?:(?P<host>[\w-]++(?:\.[\w-]++)++)|(?i:{_PROVIDER})\b|\[[0-9A-Fa-f:.]{{3,45}}\]|[\w-]++(?:,|\.\ )(?:com|org|net)\b)
     (?:[@/]{_GLUED}(?:'{_GLUED})*+)?""",
     re.VERBOSE,
 )
 _NAME = r"(?:[A-Za-z0-9_-]|\\[_-]){2,}+"
 _BEFORE_NAME = r"(?<![^\W_])"
 _USER = re.compile(
-    rf"(?:/(?:u|user)\\?/{{1,2}}|{_BEFORE_NAME}u\\?/{{1,2}}|{_BEFORE_NAME}(?:user/|u / )(?=[A-Za-z]{{0,20}}[0-9_]))"
+    rf"(?:/(?:u|user)\\?/{{1,2}}|{_BEFORE_NAME}u\\?/{{1,2}}|{_BEFORE_NAME}(?:user/|u\ ?/\ )(?=[A-Za-z]{{0,20}}[0-9_]))"
     rf"{_NAME}{_GLUED}",
     re.IGNORECASE,
 )
@@ -175,18 +198,20 @@ _VERSION = re.compile(
 )
 _IP6 = re.compile(r"(?:(?<!\w)(?<!\w\.)(?=[0-9A-Fa-f]{0,4}:)|(?=::))[0-9A-Fa-f:.]++")
 _BEHIND_IP6 = re.compile(rf"[%/@]{_GLUED}")
-_HANDLE = re.compile(rf"(?:(?<![\w@])|(?<=_))@++(?=[\d_.]*+[^\W\d_])\w{_GLUED}")
+_HANDLE = re.compile(
+    rf"(?:(?<![\w@])|(?<=_)|(?<=\bRT)|(?<=\brt))(?:@++|@\ (?=[A-Za-z]{{2,20}}[0-9_]))(?=[\d_.]*+[^\W\d_])\w{_GLUED}"
+)
 _TIME = re.compile(r"@\d{1,2}[ap]m", re.IGNORECASE)
 _ACCOUNT = re.compile(
     r"""(?<![^\W_])(?:insta(?:gram)?|ig|snap(?:chat)?|sc|kik|discord|telegram|tg|twitter|tik\ ?tok|psn|xbox|gamertag|
-    steam|twitch|venmo|cash\ ?app|signal|skype|wechat|wickr|threads|bluesky|tumblr|youtube|facebook|fb|messenger)
+    steam|twitch|reddit(?:or)?|user\ ?name|user|venmo|cash\ ?app|signal|skype|wechat|wickr|threads|bluesky|tumblr|youtube|facebook|fb|messenger)
     (?:\s(?:me|id|name|user\ ?name|handle|tag|account|is|as|at|on)\b){0,3}\s?[:=@-]{0,2}\s?
     (?P<found>[a-z_][\w.-]{3,31})""",
     re.IGNORECASE | re.VERBOSE,
 )
 _LIKE_ACCOUNT = re.compile(r"[0-9_.](?:(?<=[A-Za-z_][0-9])|(?<=_)|(?<=[A-Za-z]\.)(?=[A-Za-z]))")
-_CARD = re.compile(r"(?<![\w-])(?<!\w[.,])[3-6][0-9]{3}(?:[ -]?[0-9]){8,15}(?![\w-]|[.,][0-9])")
-_IBAN = re.compile(r"(?<!\w)[A-Z]{2}[0-9]{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?(?!\w)", re.IGNORECASE)
+_CARD = re.compile(r"[3-6](?<![\w-][3-6])(?<!\w[.,][3-6])[0-9]{3}(?:[ -]?[0-9]){8,15}(?![\w-]|[.,][0-9])")
+_IBAN = re.compile(r"[A-Z](?<!\w[A-Z])[A-Z][0-9]{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?(?!\w)")
 _COORDINATES = re.compile(
     r"""(?<!\w)(?<!\w\.)(?:
         (?:[NS]\ ?)?[+-]?[0-9]{1,2}\.[0-9]{4,10}(?:\ ?°)?(?:\ ?[NS]\b)?(?:\ ?,\ ?|\ )
@@ -326,9 +351,14 @@ def _ip6(text: str) -> Spans:
 
 
 def _accounts(text: str) -> Spans:
-    if not _LIKE_ACCOUNT.search(text):  # the search for names of services takes ten times as long
+    if "@" not in text and not _LIKE_ACCOUNT.search(text):  # the search for names of services takes ten times as long
         return []
-    return [match.span("found") for match in _ACCOUNT.finditer(text) if _LIKE_ACCOUNT.search(match["found"])]
+    return [match.span("found") for match in _ACCOUNT.finditer(text) if _is_account(match)]
+
+
+def _is_account(match: re.Match[str]) -> bool:
+    behind_at = match.string[match.start("found") - 1] == "@"
+    return behind_at or bool(_LIKE_ACCOUNT.search(match["found"]))
 
 
 def _births(text: str) -> Spans:
@@ -424,7 +454,7 @@ RULES = (
     Rule("url", ("ttp", "TTP", "xxp", "XXP"), _broken_links),
     Rule("email", ("@",), _matching(_EMAIL, _is_email)),
     Rule("url", (".",), _hosts),
-    Rule("user", ("u/", "U/", "r/", "R/", "u\\/", "U\\/", "u / ", "U / "), _matching(_USER)),
+    Rule("user", ("u/", "U/", "r/", "R/", "u\\/", "U\\/", "u /", "U /"), _matching(_USER)),
     Rule("subreddit", ("r/", "R/", "r\\/", "R\\/"), _matching(_SUBREDDIT)),
     Rule("ip", (":",), _ip6),
     Rule("ip", _AFTER_DOT, _matching(_IP4, _is_ip4)),
@@ -433,7 +463,7 @@ RULES = (
     Rule("card", tuple("3456"), _matching(_CARD, _is_card)),
     Rule("coordinates", (*_AFTER_DOT, "°"), _matching(_COORDINATES)),
     Rule("discord", ("#",), _matching(_DISCORD, lambda match: match["name"].lower() not in _NUMBERED)),
-    Rule("birth", ("orn", "ORN", "irth", "IRTH", "ob", "OB", ".b", ".B", "bday", "b-day"), _births),
+    Rule("birth", ("orn", "ORN", "irth", "IRTH", "dob", "DOB", "o.b", "O.B", "bday", "b-day"), _births),
     Rule("handle", ("",), _accounts),
     Rule("phone", _DIGITS, phones),
     Rule("names", ("",), partial(_entities, labels=frozenset({"PERSON"}))),
