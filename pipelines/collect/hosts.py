@@ -11,7 +11,8 @@ _GENERIC = """
     email games game fun lol art design studio stream tube audio band dating sexy porn adult cam webcam download click
     top icu vip win bid loan work works company ltd inc solutions systems services guru ninja rocks expert academy
     school university church
-    onion bio buzz fyi moe lgbt рф укр 中国 みんな money cash fund gift events party bar cafe pub pizza fit yoga london berlin paris nyc
+    onion bio buzz fyi moe lgbt рф укр 中国 みんな money cash fund gift events party bar cafe pub pizza fit yoga london
+    berlin paris nyc
 """
 _COUNTRY = """
     ac ad ae af ag ai al am ao aq ar as at au aw ax az ba bb bd be bf bg bh bi bj bm bn bo br bs bt bw by bz ca cc cd

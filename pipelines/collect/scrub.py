@@ -53,7 +53,7 @@ _PROVIDERS = words("gmail googlemail yahoo hotmail outlook live icloud aol gmx p
 _PROVIDER = rf"(?:{'|'.join(_PROVIDERS)})"
 _NO_LABEL = r"(?!(?:the|a|an|this|that|every|each|any|some|my|your|his|her|their|our|one)\b)"
 # ways to write "@", "." and ":" of an address: "[at]", "(dot)", "name at host dot com", "1 . 2 . 3 . 4"
-_BRACKETED = re.compile(r"[\[({<]\s?(?P<sign>a|at|ät|dot|[@.:])\s?[\])}>]", re.IGNORECASE)
+_BRACKETED = re.compile(r"[\[({<]{1,3}\s?(?P<sign>a|at|ät|dot|[@.:])\s?[\])}>]{1,3}", re.IGNORECASE)
 _SPELLED = re.compile(
     rf"""(?<=\w)(?:
         (?P<at>\s@\s(?=[\w-]{{1,63}}(?:\.\w|\s(?:dot|\.)\s))
@@ -199,12 +199,13 @@ _VERSION = re.compile(
 _IP6 = re.compile(r"(?:(?<!\w)(?<!\w\.)(?=[0-9A-Fa-f]{0,4}:)|(?=::))[0-9A-Fa-f:.]++")
 _BEHIND_IP6 = re.compile(rf"[%/@]{_GLUED}")
 _HANDLE = re.compile(
-    rf"(?:(?<![\w@])|(?<=_)|(?<=\bRT)|(?<=\brt))(?:@++|@\ (?=[A-Za-z]{{2,20}}[0-9_]))(?=[\d_.]*+[^\W\d_])\w{_GLUED}"
+    rf"(?:(?<![\w@])|(?<=_)|(?<=\bRT)|(?<=\brt))(?:@++|@ (?=[A-Za-z]{{2,20}}[0-9_]))(?=[\d_.]*+[^\W\d_])\w{_GLUED}"
 )
 _TIME = re.compile(r"@\d{1,2}[ap]m", re.IGNORECASE)
 _ACCOUNT = re.compile(
     r"""(?<![^\W_])(?:insta(?:gram)?|ig|snap(?:chat)?|sc|kik|discord|telegram|tg|twitter|tik\ ?tok|psn|xbox|gamertag|
-    steam|twitch|reddit(?:or)?|user\ ?name|user|venmo|cash\ ?app|signal|skype|wechat|wickr|threads|bluesky|tumblr|youtube|facebook|fb|messenger)
+    steam|twitch|reddit(?:or)?|user\ ?name|user|venmo|cash\ ?app|signal|skype|wechat|wickr|threads|bluesky|
+    tumblr|youtube|facebook|fb|messenger)
     (?:\s(?:me|id|name|user\ ?name|handle|tag|account|is|as|at|on)\b){0,3}\s?[:=@-]{0,2}\s?
     (?P<found>[a-z_][\w.-]{3,31})""",
     re.IGNORECASE | re.VERBOSE,
