@@ -71,7 +71,23 @@ _SPELLED = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 # every spelled sign is one of these or has one of these behind it
-_SPELLINGS = ("dot", " .", " @ ", "_at_", "www. ", ". com/", ". org/", ". net/", "mail", "contact", "write")
+_SPELLINGS = (
+    "dot",
+    " . ",
+    " .com",
+    " .org",
+    " .net",
+    " .co",
+    " @ ",
+    "_at_",
+    "www. ",
+    ". com/",
+    ". org/",
+    ". net/",
+    "mail",
+    "contact",
+    "write",
+)
 _SPELLINGS += (" at yahoo", " at outlook", " at icloud", " at proton", " at aol", " at gmx", " at live.", " at zoho")
 _OPENS = re.compile(r"\b(?:the|a|an|this|that|every|each|any|some|my|of|whole|big|old|dot)$", re.IGNORECASE)
 _OPENING = 8
@@ -88,17 +104,16 @@ class _Reading:
     """
 
     def __init__(self, text: str, *, gap: str) -> None:
-        self.copy, self.originals, self.lead = text, list(text), ""
-        if not _PLAIN.fullmatch(text):
-            self._fold(text, gap=gap)
+        self.copy, self.lead = text, ""
+        self.originals = list(text) if _PLAIN.fullmatch(text) else self._folded(text, gap=gap)
         if spans := [span for m in _BRACKETED.finditer(self.copy) if (span := _sign(m))]:
             self._replace(spans, instead=self._together)
-        lowered = self.copy.lower()
-        if _has_one(_SPELLINGS, text=lowered):
+        if _has_one(_SPELLINGS, text=self.copy.lower()):
             found = [m for m in _SPELLED.finditer(self.copy) if not self._is_phrase(m)]
             self._replace([(*m.span(), "@" if m["at"] else ".") for m in found], instead=self._together)
+        self.lowered = self.copy.lower()
 
-    def _fold(self, text: str, *, gap: str) -> None:
+    def _folded(self, text: str, *, gap: str) -> list[str]:
         plain, *rest = _ODD.split(text)
         copy, originals = [plain], list(plain)
         for char, plain in zip(rest[::2], rest[1::2], strict=True):
@@ -111,7 +126,8 @@ class _Reading:
                 self.lead += char
             copy.append(plain)
             originals += plain
-        self.copy, self.originals = "".join(copy), originals
+        self.copy = "".join(copy)
+        return originals
 
     def _is_phrase(self, match: re.Match[str]) -> bool:
         """Return whether a spelled sign is a word of prose, as in "the dot com years" and "I work at example.com"."""
@@ -181,7 +197,9 @@ _USER = re.compile(
 _SUBREDDIT = re.compile(rf"(?:/r/|{_BEFORE_NAME}r\\?/){_NAME}{_GLUED}", re.IGNORECASE)
 _HOST = re.compile(r"(?:(?<![\w@/\\-])|(?<=//))[\w-]++(?:\.[\w-]++)++")
 _REST = re.compile(r"(?:[/\\](?![_*-])|:[0-9]|[?#]\w)[^\s<>\[\]\"`|]*+")
-_IP4 = re.compile(rf"(?<!\w)(?<!\w\.)(?P<ip>[0-9]{{1,3}}(?:\.[0-9]{{1,3}}){{3}})(?![0-9]|\.[0-9])(?:[:/@%\w]{_GLUED})?")
+_IP4 = re.compile(
+    rf"(?P<ip>[0-9](?<!\w[0-9])(?<!\w\.[0-9])[0-9]{{0,2}}(?:\.[0-9]{{1,3}}){{3}})(?![0-9]|\.[0-9])(?:[:/@%\w]{_GLUED})?"
+)
 _VERSION = re.compile(
     r"\b(?:v|ver|versions?|firmware|build|releases?|updated?|patch|drivers?|sections?|chapter|sdk|api|ios|android)"
     r"(?: to)?[.:=]?\s?$",
@@ -213,6 +231,7 @@ _COORDINATES = re.compile(
     )""",
     re.VERBOSE,
 )
+_FINE = re.compile(r"[.°](?:(?<=°)|[0-9]{4})")
 _DISCORD = re.compile(r"(?<![\w#.])(?P<name>[\w.]{2,32}+)#[0-9]{4}(?!\w)")
 _NUMBERED = frozenset(words("order issue room ticket case claim apt flat suite unit lot item page track bus pr bug"))
 _MONTH = r"(?:jan|feb|mar|apr|may|june?|july?|aug|sep|oct|nov|dec)[a-z]{0,6}\.?"
@@ -255,7 +274,7 @@ def scrub(text: str, *, kinds: Sequence[str]) -> tuple[str, dict[str, int]]:
         for gap in gaps:
             reading = _Reading(text, gap=gap)
             for rule in rules:
-                if _has_one(rule.needs, text=reading.copy) and (spans := rule.find(reading.copy)):
+                if _has_one(rule.needs, text=reading.lowered) and (spans := rule.find(reading.copy)):
                     counts[rule.kind] += len(spans)
                     reading.mask(spans, placeholder=f"<{rule.kind.removesuffix('s')}>")
             text = reading.text
@@ -362,6 +381,10 @@ def _is_account(match: re.Match[str]) -> bool:
     return behind_at or bool(_LIKE_ACCOUNT.search(match["found"]))
 
 
+def _coordinates(text: str) -> Spans:
+    return _spans(_COORDINATES, text=text) if _FINE.search(text) else []
+
+
 def _births(text: str) -> Spans:
     return [match.span("found") for match in _BIRTH.finditer(text)] if _DIGIT.search(text) else []
 
@@ -433,7 +456,7 @@ def _is_iban(match: re.Match[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A way to find strings of a kind. Texts without one of ``needs``, which every match contains, are not searched."""
+    """A way to find strings of a kind. Every match has one of ``needs``; texts without them are not searched."""
 
     kind: str
     needs: tuple[str, ...]
@@ -441,23 +464,22 @@ class Rule:
 
 
 _DIGITS = tuple("0123456789")
-_AFTER_DOT = tuple(f".{digit}" for digit in _DIGITS)
 # The order matters: kinds that contain others come first (a link has hosts, names and numbers in it), numbers last.
 RULES = (
     Rule("url", ("://",), _links),
-    Rule("url", ("ttp", "TTP", "xxp", "XXP"), _broken_links),
+    Rule("url", ("ttp", "xxp"), _broken_links),
     Rule("email", ("@",), _matching(_EMAIL, _is_email)),
     Rule("url", (".",), _hosts),
-    Rule("user", ("u/", "U/", "r/", "R/", "u\\/", "U\\/", "u /", "U /"), _matching(_USER)),
-    Rule("subreddit", ("r/", "R/", "r\\/", "R\\/"), _matching(_SUBREDDIT)),
+    Rule("user", ("u/", "r/", "u\\/", "u /"), _matching(_USER)),
+    Rule("subreddit", ("r/", "r\\/"), _matching(_SUBREDDIT)),
     Rule("ip", (":",), _ip6),
-    Rule("ip", _AFTER_DOT, _matching(_IP4, _is_ip4)),
+    Rule("ip", (".",), _matching(_IP4, _is_ip4)),
     Rule("handle", ("@",), _matching(_HANDLE, lambda match: not _TIME.fullmatch(match.group()))),
     Rule("iban", _DIGITS, _matching(_IBAN, _is_iban)),
     Rule("card", tuple("3456"), _matching(_CARD, _is_card)),
-    Rule("coordinates", (*_AFTER_DOT, "°"), _matching(_COORDINATES)),
+    Rule("coordinates", (".", "°"), _coordinates),
     Rule("discord", ("#",), _matching(_DISCORD, lambda match: match["name"].lower() not in _NUMBERED)),
-    Rule("birth", ("orn", "ORN", "irth", "IRTH", "dob", "DOB", "o.b", "O.B", "bday", "b-day"), _births),
+    Rule("birth", ("born", "birth", "dob", "o.b", "bday", "b-day"), _births),
     Rule("handle", ("",), _accounts),
     Rule("phone", _DIGITS, phones),
     Rule("names", ("",), partial(_entities, labels=frozenset({"PERSON"}))),
