@@ -62,8 +62,7 @@ def _without_duplicates(settings: Settings) -> None:
     with workspace(settings) as clone:
         lock = {"schema": "2.0", "stages": {"dedupe@posts": {"cmd": "true", "outs": [out]}}}
         (clone.path / "dvc.lock").write_text(json.dumps(lock))
-        for argv in (["add", "dvc.lock"], ["commit", "-qm", "No near-duplicates"], ["push", "-q"]):
-            subprocess.run(["git", *argv], cwd=clone.path, check=True)
+        clone.commit("No near-duplicates", paths=["dvc.lock"])
 
 
 def fill(settings: Settings, *, results: int) -> None:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 # As the client's own requirement of mlflow-skinny.
 MLFLOW = "mlflow>=3.17.2,<3.18"
+CACHE = "models"
 PICKLE = "MLFLOW_ALLOW_PICKLE_DESERIALIZATION"
 
 
@@ -180,7 +181,7 @@ def _had(
     """Return the version that a reference names, and the folder of its verified files."""
     name, number = trusted.parsed(reference)
     home = _home(tracking_uri)
-    uri = tracking_uri or mlflow_address(home)
+    uri, cache = tracking_uri or mlflow_address(home), cache or home / CACHE
     if not uri:
         raise NoRegistry()
     with opened(journal_url or _journal_url(home), home=home) as journal:
@@ -188,13 +189,13 @@ def _had(
             # imports MLflow, of which the client has the part that asks a server
             with opening():
                 registry = RegistryReader(uri)
-            loadable = trusted.find(name, number, registry=registry, journal=journal)
+            loadable = trusted.find(name, number, registry=registry, journal=journal, cache=cache)
         except ModuleNotFoundError as error:
             raise _missing(error.name or "", what="A registry without a server", packages=[MLFLOW]) from None
     if loadable.stale is not None:
         reason = "records on which it was trained were taken down; it is removed on"
         warnings.warn(f"{loadable.version.uri} is stale: {reason} {loadable.stale[:10]}", StaleModel, stacklevel=3)
-    return loadable, verified(loadable, registry=registry, cache=cache or home / "models")
+    return loadable, verified(loadable, registry=registry, cache=cache)
 
 
 def _home(tracking_uri: str | None = None) -> Path:
@@ -216,7 +217,7 @@ def _journal_url(home: Path) -> str:
 def _asked(name: str, *, known: str, journal_url: str | None) -> str:
     home = _home()
     with opened(journal_url or _journal_url(home), home=home) as journal:
-        return trusted.token(name, journal=journal, known=known)
+        return trusted.token(name, journal=journal, cache=home / CACHE, known=known)
 
 
 def _loaded(version: Version, folder: Path) -> Any:
@@ -230,7 +231,10 @@ def _loaded(version: Version, folder: Path) -> Any:
             # the model's own code raises it, so the name may be anything
             if not re.fullmatch(r"[A-Za-z_][\w.]{0,99}", error.name or "", re.ASCII):
                 raise NotLoaded(name=version.name, version=version.version, detail=type(error).__name__) from None
-            what, packages = f"Version {version.version} of '{version.name}'", ["-r", str(folder / "requirements.txt")]
+            # of MLflow, the client has the part that loads a model
+            pins = (folder / "requirements.txt").read_text().splitlines()
+            packages = [pin for pin in pins if not pin.startswith("mlflow==")]
+            what = f"Version {version.version} of '{version.name}'"
             raise _missing(str(error.name), what=what, packages=packages) from None
         except Exception as error:
             # the model's own code runs during loading, and its message may contain anything

@@ -3,8 +3,8 @@
 The journal defines which version is champion; MLflow's alias follows it. The rows of a model are numbered from 1,
 without gaps, and each row has the digest of the row before, so a row that is changed, moved or removed breaks the
 chain. Each row is signed with a key that is not in the database, so that a person who can write to the database cannot
-forge a row; ``CORPUS_JOURNAL_KEY`` has the public key. Rows removed at the end break neither chain nor signature: to
-detect their loss, pass a digest that was kept (a consumer's token) to :meth:`JournalReader.verify`. Only
+forge a row; ``CORPUS_JOURNAL_KEY`` has the public key. Rows removed at the end break neither chain nor signature: the
+signed and dated head names the last row of each model, and a consumer remembers the last row that it saw. Only
 :mod:`pipelines.registry.journal` writes rows. The state of a model (:class:`Standing`) follows from its rows.
 
 SQLite by default, PostgreSQL by URL (``CORPUS_JOURNAL_URL``).
@@ -72,6 +72,16 @@ journal = sa.Table(
     sa.Column("previous", sa.String(64), nullable=False),
     sa.Column("digest", sa.String(64), nullable=False, unique=True),
     sa.Column("signature", sa.String(128)),
+)
+
+# One row, renewed with every row of the journal and by the weekly housekeeping.
+journal_head = sa.Table(
+    "journal_head",
+    metadata,
+    sa.Column("at", sa.String(32), nullable=False),
+    sa.Column("until", sa.String(32)),
+    sa.Column("last", sa.Text, nullable=False),
+    sa.Column("signature", sa.String(128), nullable=False),
 )
 
 
@@ -148,6 +158,23 @@ class JournalRow:
     signature: str | None = field(default=None, repr=False)
 
 
+@dataclass(frozen=True)
+class JournalHead:
+    """The digest of each model's last row at the time ``at``, signed; it says what was not cut since.
+
+    Args:
+        until: when the head is out of date (ISO 8601), or ``None`` where no housekeeping renews it.
+    """
+
+    at: str
+    until: str | None
+    last: Mapping[str, str]
+    signature: str = field(default="", repr=False)
+
+    def to_sign(self) -> bytes:
+        return f"crisis-corpus/head {canonical({'at': self.at, 'until': self.until, 'last': self.last})}".encode()
+
+
 class JournalDatabase(Protocol):
     """An open journal database that converts its driver's errors to this project's errors."""
 
@@ -198,18 +225,30 @@ class JournalReader:
         with self._database.reading() as connection:
             return last_row(connection, name=name)
 
+    def head(self) -> JournalHead | None:
+        """Return the journal's head; ``None`` if it was removed, or if nobody who can sign wrote anything."""
+        with self._database.reading() as connection:
+            return head_of(connection)
+
     def verify(self, name: str | None = None, *, known: Mapping[str, str] | None = None) -> int:
         """Check hash chain and signatures of one model's journal rows, or of all; return the number of rows checked.
 
         ``known`` has by model the digest of an earlier last row, which must still exist; it reveals a cut journal.
         """
+        # before the rows: a writer may add some meanwhile
+        head = self.head()
         rows = self.rows(name)
         chains = chained(rows)
         if self.key is not None:
             for row in rows:
                 if not signed_by(row, key=self.key):
                     raise JournalUnsigned(name=row.name, number=row.number)
-        for model, digest in (known or {}).items():
+        wanted = list((known or {}).items())
+        if self.key is not None and (rows or head):
+            if head is None or not _signed(head.signature, head.to_sign(), key=self.key):
+                raise JournalBroken(name=name or "all models", number=len(rows), detail="its signed head is missing")
+            wanted += [(model, digest) for model, digest in head.last.items() if name in (None, model)]
+        for model, digest in wanted:
             chain = chains.get(model, [])
             if digest not in {row.digest for row in chain}:
                 raise JournalBroken(name=model, number=len(chain) + 1, detail="a row that existed is missing")
@@ -234,8 +273,12 @@ def chained(rows: Sequence[JournalRow]) -> dict[str, list[JournalRow]]:
 
 def signed_by(row: JournalRow, *, key: bytes) -> bool:
     """Return whether a journal row has a valid signature of this public key."""
+    return _signed(row.signature or "", to_sign(row.digest), key=key)
+
+
+def _signed(signature: str, data: bytes, *, key: bytes) -> bool:
     try:
-        Ed25519PublicKey.from_public_bytes(key).verify(bytes.fromhex(row.signature or ""), to_sign(row.digest))
+        Ed25519PublicKey.from_public_bytes(key).verify(bytes.fromhex(signature), data)
     except (InvalidSignature, ValueError):
         return False
     return True
@@ -305,6 +348,19 @@ def last_row(connection: sa.Connection, *, name: str) -> JournalRow | None:
     query = sa.select(journal).where(journal.c.name == name).order_by(journal.c.number.desc()).limit(1)
     values = connection.execute(query).mappings().first()
     return None if values is None else row_of(values)
+
+
+def head_of(connection: sa.Connection) -> JournalHead | None:
+    """Return the head in an open journal."""
+    if not sa.inspect(connection).has_table(journal_head.name):
+        return None  # of an earlier release
+    values = connection.execute(sa.select(journal_head)).mappings().first()
+    if values is None:
+        return None
+    try:
+        return JournalHead(**{**values, "last": json.loads(values["last"])})
+    except ValueError:
+        return JournalHead("", None, {})  # has no signature
 
 
 def row_of(values: Mapping[Any, Any]) -> JournalRow:

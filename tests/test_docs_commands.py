@@ -37,6 +37,7 @@ NOT_RUN = {
     "docs/howto/containers.md": 3,
     "docs/howto/gpu.md": 1,
     "docs/howto/monitoring.md": 1,
+    "docs/howto/papers.md": 2,
     "docs/corpus.md": 1,
     "docs/howto/reddit.md": 1,
     "docs/howto/served.md": 1,
@@ -45,6 +46,7 @@ NOT_RUN = {
 # A checkout, and the environment in which `corpus` is its command.
 Place = tuple[Path, dict[str, str]]
 FENCE = re.compile(r"^( *)```(\w*) *$")
+SPAN = re.compile(r"(?<!`)`(corpus [^`]+)`")
 MARKER = re.compile(r"^ *<!-- needs: ([\w, ]+) -->$")
 COMMAND = re.compile(r"(\.venv/bin/)?(corpus|make|airflow|dvc|git|export|python3?|curl|cd) ")
 # Restores the shell of the block before, and keeps that of a block.
@@ -111,8 +113,19 @@ def blocks() -> list[Block]:
     return found
 
 
+def spans() -> list[Block]:
+    """Return the commands of `corpus` in sentences and tables of README and docs."""
+    found = []
+    for page in PAGES:
+        text, name = page.read_text(), str(page.relative_to(ROOT))
+        for span in SPAN.finditer(text):
+            found.append(Block(name, text.count("\n", 0, span.start()) + 1, "sh", "", " ".join(span[1].split())))
+    return found
+
+
 BLOCKS = blocks()
 SHELL = [block for block in BLOCKS if block.language in ("sh", "bash")]
+SPANS = spans()
 UNMARKED = [block for block in SHELL if not block.needs]
 
 
@@ -192,7 +205,7 @@ def test_markers_and_programs_are_known(block: Block) -> None:
     assert all(map(OTHERS.fullmatch, programs)), "add a program of others to OTHERS"
 
 
-@pytest.mark.parametrize("block", SHELL, ids=str)
+@pytest.mark.parametrize("block", [*SHELL, *SPANS], ids=str)
 def test_commands_and_options_exist(block: Block, commands: dict[tuple[str, ...], Any]) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for program, *words in block.words:

@@ -76,13 +76,21 @@ def housekeeping(
         str | None, option("the interpreter in whose environment Airflow is installed; default: this one")
     ] = None,
 ) -> None:
-    """Remove old logs, rows of Airflow's database (runs, XCom), and MLflow's runs and traces that nothing refers to."""
+    """Remove old logs, rows of Airflow's database (runs, XCom), and MLflow's runs and traces that nothing refers to.
+
+    The journal of decisions is verified and confirmed, without which consumers refuse it after four weeks.
+    """
     from pipelines.operate import housekeeping as stage
+    from pipelines.registry.journal import Journal
+    from pipelines.registry.transitions import published_anchors
     from pipelines.workspace.clone import require_corpus
 
     settings = Settings.from_env()
     require_corpus(settings)
     require_mlflow(settings)
+    if not dry_run:
+        with doing("confirming the journal"), Journal.of(settings) as journal:
+            journal.confirm(known=published_anchors(settings))
     with doing("looking for what is old"):
         parts = stage.due(settings, now=now(), airflow=airflow)
     found = {name: part.found for name, part in parts.items()}

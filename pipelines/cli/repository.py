@@ -95,7 +95,10 @@ def set_value(
     try:
         parsed = YAML(typ="safe").load(value)
     except YAMLError:
-        raise BadParams(where=key, detail="the value is not YAML") from None
+        raise BadParams(where=key, detail="the value is not YAML; a text with a colon needs quotes within") from None
+    if isinstance(parsed, dict) and "\n" not in value and not value.lstrip().startswith("{"):
+        # "Board: reference" is a text
+        parsed = value
     _change({key: parsed}, reason=reason, by=by, dry_run=dry_run)
 
 
@@ -190,7 +193,7 @@ def trust(
     from pipelines.workspace.clone import workspace
 
     settings = Settings.from_env()
-    with workspace(settings, revision=commit) as opened:
+    with workspace(settings, revision=commit, signed=False) as opened:
         emit({"tag": signatures.sign(settings, opened.head, who=who, why=why, cwd=opened.path)})
 
 

@@ -41,7 +41,7 @@ PROGRESS = re.compile(r".+: (\d+/\d+(?:, about [^:,]+ left)?)")
 def run(
     name: Annotated[str, argument("the corpus, such as that of a folder in corpora/", "NAME")],
     months: Annotated[
-        str | None, option("the months to collect, such as 2022-11..2022-12; default: those of the corpus")
+        str | None, option("the months to collect, such as 2022-11..2022-12, or none; default: those of the corpus")
     ] = None,
     labels: Annotated[Path | None, option("labels to import, as `corpus import` does", **EXISTING)] = None,
     to: Annotated[

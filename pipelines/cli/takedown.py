@@ -82,7 +82,7 @@ def takedown(
     done = [receipt for receipt in receipts(settings) if receipt.reason == reason]
     if not dry_run and file == [request] and done and not request.exists():
         # the file is removed when all is done, but the worker may be killed before Airflow records the success
-        emit(_summary(done[-1]))
+        emit(_said(_summary(done[-1])))
         return
     if missing := next((path for path in file or () if path != STDIN and not path.exists()), None):
         raise typer.BadParameter(f"there is no file {missing}", param_hint="'--file'")
@@ -92,10 +92,7 @@ def takedown(
     _forget_index(settings, scan=scan, dry_run=dry_run)
     with open_vault(settings) as vault:
         options: dict[str, Any] = {"dry_run": dry_run, "yes": yes, "settings": settings, "vault": vault}
-        done_now = _taken_down(asked, reason=reason or "", who=who, **options)
-        if retrain := done_now.get("retrain"):
-            steps = [f"  corpus run {corpus}  # fits the models that learnt from it anew" for corpus in retrain]
-            typer.echo("\n".join(["Next:", *steps]), err=True)
+        done_now = _said(_taken_down(asked, reason=reason or "", who=who, **options))
         emit(done_now if dry_run else done_now | _on_hub(settings, vault=vault))
     for path in (file or ()) if not dry_run else ():
         if path != STDIN:
@@ -229,8 +226,16 @@ def run_pending(
             if not dry_run:
                 removal.refresh(settings=settings, vault=vault, now=now())
         on_hub = {} if dry_run else _on_hub(settings, vault=vault)
-    retrain = sorted({corpus for takedown in done for corpus in takedown.get("retrain", ())})
-    emit({"replayed": replayed, "due": dict(Counter(due.values())), "takedowns": done, "retrain": retrain} | on_hub)
+    again = {key: sorted({c for takedown in done for c in takedown.get(key, ())}) for key in ("retrain", "measure")}
+    emit(_said({"replayed": replayed, "due": dict(Counter(due.values())), "takedowns": done} | again) | on_hub)
+
+
+def _said(summary: dict[str, Any]) -> dict[str, Any]:
+    """Print, for each corpus that had one of the records, the command that runs what is due; return the summary."""
+    for corpus in summary.get("measure", ()):
+        fits = "fits the models that learnt from them anew, and " if corpus in summary["retrain"] else ""
+        typer.echo(f"Next: corpus run {corpus}  # {fits}measures what remains", err=True)
+    return summary
 
 
 def _on_hub(settings: Settings, *, vault: Vault) -> dict[str, Any]:
@@ -306,10 +311,13 @@ def _taken_down(
 
 
 def _summary(receipt: TakedownRequest) -> dict[str, Any]:
-    from pipelines.takedown.rewrite import MODELS_OF
+    from pipelines.takedown.rewrite import FILES_OF, MODELS_OF
     from pipelines.takedown.stores import REPOSITORY
 
     names = ("request", "reason", "records", "selected", "steps", "commit", "ended", "tombstones", "weights_due")
     counts = receipt.steps.get(REPOSITORY, {})
-    retrain = sorted(name.removeprefix(MODELS_OF) for name, n in counts.items() if n and name.startswith(MODELS_OF))
-    return {name: getattr(receipt, name) for name in names} | {"retrain": retrain}
+    retrain, measure = (
+        sorted(name.removeprefix(prefix) for name, n in counts.items() if n and name.startswith(prefix))
+        for prefix in (MODELS_OF, FILES_OF)
+    )
+    return {name: getattr(receipt, name) for name in names} | {"retrain": retrain, "measure": measure}

@@ -112,7 +112,7 @@ def _described(error: BaseException | None, *, seen: set[int]) -> Iterator[str]:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file atomically, readable only by its owner."""
+    """Write a file atomically, readable only by its owner: after a crash, too, it has the old or the new content."""
     _half(path, text).replace(path)
 
 
@@ -130,7 +130,10 @@ def _half(path: Path, text: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     half = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     half.touch(mode=0o600)
-    half.write_text(text)
+    with half.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
     return half
 
 

@@ -21,6 +21,7 @@ from huggingface_hub import is_offline_mode, snapshot_download
 from huggingface_hub.errors import GatedRepoError, HFValidationError
 from transformers.utils import logging
 
+from crisis_corpus.integrity import sha256
 from pipelines.core.errors import ConfigError
 
 PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
@@ -238,8 +239,7 @@ def files_of(place: str | Path) -> dict[str, str]:
     patterns = FILES if any(folder.glob("*.safetensors")) else (*FILES, *PICKLES)
     digests = {}
     for path in sorted(path for path in folder.iterdir() if any(map(path.match, patterns))):
-        with path.open("rb") as file:
-            digests[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+        digests[path.name] = sha256(path)
     return digests
 
 

@@ -81,7 +81,9 @@ class CorpusRun:
         return {stage["name"]: stage["upstream"] for stage in self.graph["stages"]}
 
     def months(self, chosen: str | None) -> list[str]:
-        """Return the months to collect: of the range ``first..last``, by default that of the corpus."""
+        """Return the months to collect: of ``first..last``, of no month if ``none``; by default those of the corpus."""
+        if chosen == "none":
+            return []
         described = self.graph["corpora"][self.corpus]
         first, _, last = (chosen or f"{described['first_month']}..{described['last_month'] or ''}").partition("..")
         window, end = Window.from_key(first), Window.from_key(last or (first if chosen else f"{now():%Y-%m}"))

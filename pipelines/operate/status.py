@@ -288,6 +288,8 @@ ALL = "all"
 CELL = {"mean", "low", "high"}
 # Shown in points of 100, as in both papers.
 POINTS = "benchmark"
+# Beside the counts, if records were taken down: these stages do not run for that.
+LAST_RUN = "Counts of dedupe, sample, gold and split are of their last run: what was taken down since is still in them."
 # The table shows nothing of how it was made; `--json` has all.
 LEFT_OUT = {"max_deviation", "mean_deviation", "unused", "engine"}
 
@@ -296,7 +298,7 @@ def table(status: Mapping[str, Any]) -> Table:
     """Format the numbers of :func:`gather` as a table."""
     made = Table(title=f"corpus at {status['commit'][:12]}", title_justify="left", caption_justify="left")
     if (status.get("takedowns") or {}).get("done"):
-        made.caption = "dedupe, split: as of their last run; a later takedown has removed more"
+        made.caption = LAST_RUN
     cells: dict[str, dict[tuple[str, int], dict[str, str]]] = {}
     for corpus, parts in status["corpora"].items():
         for part, value in parts.items():

@@ -98,6 +98,7 @@ def _gather(settings: Settings, *, at: datetime) -> Json:
         "budget": {"limit": params.votes.budget_usd, "paid": paid / NANO, "reserved": held / NANO},
         "registry": _registry_facts(settings),
         "takedowns": takedowns,
+        "last_run": status.LAST_RUN if takedowns["done"] else None,
         "releases": release_store.summary(settings),
         "mlflow": versions.mlflow_web(settings.mlflow_tracking_uri),
         "tracked": status.tracked(settings),

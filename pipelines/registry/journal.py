@@ -10,7 +10,7 @@ import hmac
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any, Self, get_args
 
@@ -23,12 +23,15 @@ from crisis_corpus.journal import (
     KEY_FILE,
     Event,
     JournalBroken,
+    JournalHead,
     JournalReader,
     JournalRow,
     JournalUnavailable,
     JournalUnsigned,
     canonical,
+    head_of,
     journal,
+    journal_head,
     last_row,
     metadata,
     row_of,
@@ -46,6 +49,9 @@ from pipelines.store.vault.keyring import Signer, derive
 WRITER_LOCK = 0x0C0_4B5_707
 # Names that identify no one.
 ANONYMOUS = frozenset({"", "anonymous", "unknown"})
+
+# Ours: two runs of the weekly housekeeping.
+VALID = timedelta(days=14)
 
 Clock = Callable[[], datetime]
 
@@ -111,7 +117,11 @@ class Journal(JournalReader, Store):
             # in SQLite also later: a copy may have lost them
             for statement in _APPEND_ONLY[engine.backend] if new or engine.backend == "sqlite" else ():
                 connection.exec_driver_sql(statement)
-        return cls(engine, clock=clock, signer=Signer(secret, purpose="journal") if secret else None)
+            opened = cls(engine, clock=clock, signer=Signer(secret, purpose="journal") if secret else None)
+            if not sa.inspect(connection).has_table(journal_head.name):
+                journal_head.create(connection)
+                opened._renew(connection)
+        return opened
 
     def append(
         self,
@@ -160,8 +170,32 @@ class Journal(JournalReader, Store):
                 raise JournalUnsigned(name=name, number=number)
             digest = sealed(values)
             values |= {"digest": digest, "signature": self._signer.sign(to_sign(digest)).hex()}
+            before = head_of(connection)
+            if before is not None and before.last.get(name, BEGINNING) != values["previous"]:
+                raise JournalBroken(name=name, number=number + 1, detail="a row that existed is missing")
             connection.execute(sa.insert(journal), values)
+            self._renew(connection)
         return row_of(values)
+
+    def confirm(self, *, known: Mapping[str, str] | None = None) -> None:
+        """Verify the journal and renew its head, which from now on is out of date after :data:`VALID`."""
+        if not self.verify(known=known):
+            return
+        with self.engine.writing() as connection:
+            self._renew(connection, dated=True)
+
+    def _renew(self, connection: sa.Connection, *, dated: bool = False) -> None:
+        if self._signer is None:
+            return
+        before, at = head_of(connection), self._clock().astimezone(UTC)
+        dated |= before is not None and before.until is not None
+        until = (at + VALID).isoformat(timespec="seconds") if dated else None
+        newest = sa.select(journal.c.name, journal.c.digest).order_by(journal.c.number)
+        last = {row.name: row.digest for row in connection.execute(newest)}
+        head = JournalHead(at.isoformat(timespec="seconds"), until, last)
+        values = {"at": head.at, "until": until, "last": canonical(last)}
+        connection.execute(sa.delete(journal_head))
+        connection.execute(sa.insert(journal_head), values | {"signature": self._signer.sign(head.to_sign()).hex()})
 
 
 def signed(who: str, why: str) -> dict[str, str]:

@@ -10,14 +10,15 @@ from datetime import datetime
 from pathlib import Path
 
 from pipelines.core.config.settings import Settings
+from pipelines.core.process import write_private
 from pipelines.store.vault import locks
 from pipelines.store.vault.database import get_mark, put_mark
 from pipelines.store.vault.vault import Vault
-from pipelines.takedown.object_versions import DIGEST, write_whole
+from pipelines.takedown.object_versions import DIGEST
 from pipelines.takedown.redaction import Gone
 from pipelines.takedown.stores import Case, stores
 from pipelines.workspace.clone import workspace
-from pipelines.workspace.objects import TREE
+from pipelines.workspace.objects import TREE, is_whole
 
 MARK = "takedowns"
 
@@ -27,7 +28,7 @@ def announce(*, settings: Settings, vault: Vault) -> None:
     with vault.database.writing() as connection:
         number = int(get_mark(connection, name=MARK) or b"0") + 1
         put_mark(connection, name=MARK, value=str(number).encode())
-    write_whole(_file(settings), str(number))
+    write_private(_file(settings), str(number))
 
 
 def follow(*, settings: Settings, vault: Vault, now: datetime) -> int:
@@ -44,14 +45,15 @@ def follow(*, settings: Settings, vault: Vault, now: datetime) -> int:
         with workspace(settings) as clone:
             cache = clone.objects.cache
             digests = [digest for digest in cache.all() if DIGEST.fullmatch(digest) and not digest.endswith(TREE)]
-            named = [digest for digest in digests if gone.within(Path(cache.oid_to_path(digest)))]
+            # an altered object may hide the record that it names
+            named = [d for d in digests if not is_whole(path := Path(cache.oid_to_path(d)), d) or gone.within(path)]
             for digest in named:
                 cache.delete(digest)
         case = Case(gone=gone, settings=settings, vault=vault, now=now)
         for store in stores():
             if store.per_host:
                 store.erase(case)
-        write_whole(_file(settings), str(number))
+        write_private(_file(settings), str(number))
     return len(named)
 
 

@@ -39,10 +39,11 @@ from numpy.typing import NDArray
 from pipelines.core import formats
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import DataError
+from pipelines.core.process import write_private
 from pipelines.store.vault.keyring import IDENTITY_BYTES, derive
 from pipelines.takedown.redaction import TOKEN, Gone, Left, ids_in
 from pipelines.workspace.clone import Workspace
-from pipelines.workspace.objects import TREE, file_digest, tree_bytes
+from pipelines.workspace.objects import TREE, file_digest, is_whole, tree_bytes
 
 MAP = "takedowns/objects.json"
 DIGEST = re.compile(r"[0-9a-f]{32}(?:\.dir)?")
@@ -92,16 +93,23 @@ class Objects:
         return bool(self._cache.exists(digest) or self._remote.exists(digest))
 
     @contextmanager
-    def file(self, digest: str) -> Iterator[Path]:
-        """Yield the path of an object as a local file; if only a distant remote has it, it is downloaded first."""
+    def file(self, digest: str, *, altered: bool = False) -> Iterator[Path]:
+        """Yield the path of an object as a local file; if only a distant remote has it, it is downloaded first.
+
+        Bytes that do not have the digest are an error, unless they may be ``altered``.
+        """
         fetched = None
         try:
-            path = Path(self._cache.oid_to_path(digest))
-            if not path.exists():
+            path = cached = Path(self._cache.oid_to_path(digest))
+            whole = cached.exists() and is_whole(cached, digest)
+            if not whole and (self._remote.exists(digest) or not cached.exists()):
                 path = Path(self._remote.oid_to_path(digest))
                 if self._remote.fs.protocol != "local":
                     path = fetched = self._scratch / digest
                     self._remote.fs.get_file(self._remote.oid_to_path(digest), str(path))
+                whole = is_whole(path, digest)
+            if not whole and not altered:
+                raise DataError("ObjectUnreadable", digest=digest, detail="its bytes do not have this digest")
             yield path
         except (OSError, pa.ArrowException) as error:
             raise DataError("ObjectUnreadable", digest=digest, detail=type(error).__name__) from None
@@ -113,6 +121,12 @@ class Objects:
         """Return the content of a folder object: relative path -> digest of the file."""
         with self.file(digest) as path:
             return {entry["relpath"]: entry["md5"] for entry in json.loads(path.read_bytes())}
+
+    def _may_name(self, tree: str, doomed: set[str]) -> bool:
+        with suppress(DataError):
+            return not doomed.isdisjoint(self.tree(tree).values())
+        # it was altered, and no reader accepts it
+        return True
 
     def size(self, digest: str) -> int:
         with self.file(digest) as path:
@@ -132,7 +146,7 @@ class Objects:
                 continue
             named = self._index.names(digest, wanted)
             if named is None:
-                with self.file(digest) as path:
+                with self.file(digest, altered=True) as path:
                     named = bool(gone.within(path))
                     if not named:
                         self._index.add(digest, path)
@@ -177,7 +191,7 @@ class Objects:
         doomed = set(digests)
         if doomed:
             trees = [digest for digest in self.digests() if digest.endswith(TREE)]
-            dangling = {digest for digest in trees if not doomed.isdisjoint(self.tree(digest).values())}
+            dangling = {digest for digest in trees if self._may_name(digest, doomed)}
             self._results.forget(doomed | dangling)
             self._index.remove(doomed)
         for place in (self._remote, self._cache):
@@ -224,7 +238,7 @@ def remember(changes: Mapping[str, Change], *, settings: Settings) -> None:
     fresh = {old: (change.digest, change.size) for old, change in changes.items() if old != change.digest}
     known = {old: fresh.get(now[0], now) for old, now in replaced(settings).items()} | fresh
     text = json.dumps(formats.stamped("objects", {"digests": dict(sorted(known.items()))}), indent=1)
-    write_whole(settings.home / MAP, text)
+    write_private(settings.home / MAP, text)
 
 
 def remove_folder(folder: Path) -> None:
@@ -235,19 +249,6 @@ def remove_folder(folder: Path) -> None:
             raise DataError("FolderNotDeleted", path=path, error=raised[0].__name__) from None
 
     shutil.rmtree(folder, onerror=failed)
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file (mode 600) atomically: readers see either the old or the new content, even after a crash."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    made = path.with_name(f".{path.name}.new")
-    made.unlink(missing_ok=True)
-    made.touch(mode=0o600)
-    with made.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    made.replace(path)
 
 
 MAC_BYTES = 32

@@ -19,9 +19,9 @@ from typing import Any
 from pipelines.core import formats
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, DataError
+from pipelines.core.process import write_private
 from pipelines.store.vault import locks
 from pipelines.store.vault.vault import Tombstone, Vault
-from pipelines.takedown.object_versions import write_whole
 from pipelines.takedown.selection import Selection
 
 FOLDER, OPEN, TOMBSTONES = "takedowns", ".open.json", "tombstones.json"
@@ -80,15 +80,15 @@ class TakedownRequest:
 
     def save(self, settings: Settings) -> None:
         """Save the unfinished request to its file."""
-        write_whole(_folder(settings) / f"{self.request}{OPEN}", self.text())
+        write_private(_folder(settings) / f"{self.request}{OPEN}", self.text())
 
     def finish(self, *, now: datetime, vault: Vault, settings: Settings) -> None:
         """Export the tombstones and turn the unfinished request into its receipt atomically."""
-        write_whole(_folder(settings) / TOMBSTONES, text := tombstone_text(vault))
+        write_private(_folder(settings) / TOMBSTONES, text := tombstone_text(vault))
         if settings.vault_backup is not None and settings.vault_backup.is_dir():
             # a backup folder that cannot be written now gets them with the next backup
             with suppress(OSError):
-                write_whole(settings.vault_backup / TOMBSTONES, text)
+                write_private(settings.vault_backup / TOMBSTONES, text)
         self.ended, self.tombstones = now.isoformat(timespec="seconds"), len(json.loads(text)["records"])
         self.save(settings)
         (_folder(settings) / f"{self.request}{OPEN}").replace(_folder(settings) / f"{self.request}.json")

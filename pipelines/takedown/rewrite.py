@@ -28,6 +28,7 @@ from pipelines.core.errors import CommitLost, ConfigError, GitFailed
 from pipelines.store import tables
 from pipelines.takedown.object_versions import Change, Objects, remember, replaced
 from pipelines.takedown.redaction import Gone, Left
+from pipelines.workspace import trust
 from pipelines.workspace.clone import Workspace, workspace
 from pipelines.workspace.git import git
 from pipelines.workspace.inventory import read_outs, read_yaml
@@ -232,6 +233,7 @@ def check_out_version(folder: Path, *, revision: str, settings: Settings) -> lis
         git("checkout", "--quiet", "--detach", revision, cwd=folder)
     except GitFailed:
         raise ConfigError("UnknownName", kind="commit", name=revision, known="those of branch corpus") from None
+    trust.require_commit(settings, cwd=folder)
     with workspace(settings) as clone, Objects.opened(clone) as objects:
         return mend(folder, settings=settings, objects=objects)
 
@@ -270,8 +272,8 @@ def _dump(path: Path, content: dict[str, Any]) -> None:
 
 # Ours: attempts when other publishers move the branch first.
 ATTEMPTS = 5
-# Prefix of a corpus among the counts: its models that were trained on one of the records.
-MODELS_OF = "models_of_"
+# Prefixes of a corpus among the counts: its files with one of the records, and its models that were trained on one.
+FILES_OF, MODELS_OF = "of_", "models_of_"
 Note = Callable[[dict[str, int]], None]
 Keep = Callable[[Sequence[Left]], None]
 Say = Callable[[str], None]
@@ -375,7 +377,7 @@ def in_history(clone: Workspace, gone: Gone) -> int:
 def _counts(files: Mapping[str, str], changes: Mapping[str, Change | None]) -> dict[str, int]:
     counts = Counter({"data": 0, "annotations": 0, "snapshot": 0, "rows": 0, "renamed": 0})
     for path in (path for path, digest in files.items() if digest in changes):
-        counts.update([path.partition("/")[0], f"of_{Path(path).parts[1]}"])
+        counts.update([path.partition("/")[0], f"{FILES_OF}{Path(path).parts[1]}"])
     # one object may have several paths
     for change in filter(None, changes.values()):
         counts.update(rows=change.left.rows, renamed=change.left.renamed)

@@ -179,7 +179,8 @@ class Workspace:
             return None
         revision = code or git("rev-parse", f"origin/{CODE}", cwd=self.path)
         block = "\n".join([*trailers, f"Code-Revision: {revision}"])
-        git("commit", "--quiet", "--message", f"{message}\n\n{block}\n", cwd=self.path)
+        git("commit", "--quiet", "--no-gpg-sign", "--message", f"{message}\n\n{block}\n", cwd=self.path)
+        trust.sign_head(self.settings, cwd=self.path)
         moved = [f"{code}:refs/heads/{CODE}"] if code else []
         try:
             git("push", "--quiet", "--atomic", "origin", f"HEAD:refs/heads/{BRANCH}", *moved, cwd=self.path)
@@ -202,12 +203,13 @@ def _stages(text: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def workspace(
-    settings: Settings, *, revision: str | None = None, folders: Sequence[str] | None = None
+    settings: Settings, *, revision: str | None = None, folders: Sequence[str] | None = None, signed: bool = True
 ) -> Iterator[Workspace]:
     """Clone the corpus repository into a scratch folder, yield the clone, and remove it at the end.
 
     The clone is at the newest commit of the corpus branch, or at ``revision``. With ``folders``, only these are checked
-    out, and the files that are in no folder: writing thousands of pointers takes seconds.
+    out, and the files that are in no folder: writing thousands of pointers takes seconds. Without ``signed``, the
+    commit may be an attacker's.
     """
     require_corpus(settings)
     if revision and revision.startswith("-"):
@@ -231,6 +233,8 @@ def workspace(
                 # the branch exists, or the clone would have failed
                 raise
             raise ConfigError("UnknownName", kind="commit", name=revision, known="those of branch corpus") from None
+        if signed:
+            trust.require_commit(settings, cwd=path)
         formats.require_corpus(path)
         objects.configure(path, settings=settings)
         with contextlib.closing(Workspace(path, settings=settings)) as clone:
@@ -245,12 +249,14 @@ def history(settings: Settings, *, depth: int | None = None) -> Iterator[Path]:
     """
     path = local_path(settings.repo)
     if path:
+        trust.require_commit(settings, BRANCH, cwd=path)
         yield path
         return
     with scratch_folder(settings.home) as folder:
         shallow = [f"--depth={depth}"] if depth else []
         branch = ["--single-branch", "--branch", BRANCH]
         git("clone", "--quiet", "--bare", *shallow, *branch, settings.repo, str(folder / "git"))
+        trust.require_commit(settings, BRANCH, cwd=folder / "git")
         yield folder / "git"
 
 

@@ -1,4 +1,4 @@
-"""Run git with the author name of the project's data commits, sign and verify tags, and tell paths from addresses."""
+"""Run git with the author name of the project's data commits, sign commits and tags, and tell paths from addresses."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ IDENTITY = {
     "GIT_COMMITTER_NAME": "Crisis Corpus",
     "GIT_COMMITTER_EMAIL": "corpus@localhost",
 }
+# In the head of a commit, as git writes it: the lines of a value begin with a space.
+SIGNATURE = re.compile(r"\ngpgsig (.*(?:\n .*)*)")
 # The name and password in an address.
 CREDENTIALS = re.compile(r"//[^/@\s]+@")
 
@@ -82,6 +84,22 @@ def commit_of(root: Path) -> str:
         return git("rev-parse", "HEAD", cwd=root)
     except GitFailed:
         return "none"
+
+
+def sign_commit(commit: str, *, signer: Signer, cwd: Path) -> str:
+    """Create a copy of a commit with a signature, which `git verify-commit` can verify; return its id."""
+    text = git("cat-file", "commit", commit, cwd=cwd) + "\n"
+    head, _, message = text.partition("\n\n")
+    signature = signer.sign_text(text).removeprefix(text).strip().replace("\n", "\n ")
+    signed = f"{head}\ngpgsig {signature}\n\n{message}"
+    return git("hash-object", "-t", "commit", "-w", "--stdin", cwd=cwd, given=signed)
+
+
+def is_signed_commit(commit: str, *, signer: Signer, cwd: Path) -> bool:
+    """Return whether ``signer`` has signed this commit: its files, its parents and its message."""
+    head, _, message = (git("cat-file", "commit", commit, cwd=cwd) + "\n").partition("\n\n")
+    text, signature = f"{SIGNATURE.sub('', head)}\n\n{message}", SIGNATURE.search(head)
+    return signature is not None and signer.signed_text(text + signature[1].replace("\n ", "\n") + "\n") == text
 
 
 def write_signed_tag(name: str, *, commit: str, message: str, signer: Signer, cwd: Path) -> str:

@@ -2,6 +2,7 @@
 
 An object is named by the MD5 of its bytes; a folder is an object that lists the digests of its files and whose name
 ends in ``.dir``. Every write is atomic (a temporary file, then a rename), so a reader sees a whole object or none.
+A writer of cache or remote can alter an object, with its size and times: each process hashes what it uses.
 The clients of object stores repeat a failed request for minutes, so one request with a deadline is made first.
 """
 
@@ -31,14 +32,14 @@ BAD_FORMAT = "CORPUS_REMOTE or CORPUS_REMOTE_OPTIONS is not in DVC's format"
 def configure(path: Path, *, settings: Settings, scratch: bool = True) -> None:
     """Configure a clone's DVC cache and remote in ``.dvc/config.local``, which is not committed (mode 600).
 
-    A scratch clone keeps DVC's own state in its scratch folder, so that it is removed with the clone. The files of
-    another clone are copies, because a command or a person may write into a link, which would alter the cache's object.
+    A scratch clone keeps DVC's own state in its scratch folder, so that it is removed with the clone. Another clone has
+    a cache of its own, and copies of its objects: what a person's `dvc` command writes reaches no object of a task.
     """
     core = {"remote": "corpus", "analytics": "false", "autostage": "false", "check_update": "false"}
     sections = {
-        "cache": {"dir": str(settings.cache), "type": "reflink,hardlink,copy" if scratch else "reflink,copy"},
+        "cache": {"dir": str(settings.cache), "type": "reflink,hardlink,copy"} if scratch else {"type": "reflink,copy"},
         "core": core | ({"site_cache_dir": str(path.parent / "site")} if scratch else {}),
-        "'remote \"corpus\"'": {"url": settings.remote}
+        "'remote \"corpus\"'": {"url": settings.remote, "verify": "true"}
         | {name: value.get_secret_value() for name, value in settings.remote_options.items()},
     }
     lines = []
@@ -133,6 +134,7 @@ class ObjectStore:
         self.remote = storage(repo)
         self._local = localfs
         self._trees: dict[str, dict[str, str]] = {}
+        self._verified: dict[str, tuple[int, ...]] = {}
 
     @property
     def root(self) -> str:
@@ -182,7 +184,8 @@ class ObjectStore:
     def put(self, path: Path) -> str:
         """Add a file to the DVC cache and return its digest; the file may become a link to the cached object."""
         digest = file_digest(path)
-        self.cache.add(str(path), self._local, digest, hardlink=True)
+        if not self._cached(digest):
+            self.cache.add(str(path), self._local, digest, hardlink=True)
         return digest
 
     def put_tree(self, entries: Mapping[str, str]) -> str:
@@ -233,13 +236,18 @@ class ObjectStore:
             return dict(zip(digests, pool.map(size, digests), strict=True))
 
     def _cached(self, digest: str) -> bool:
-        from dvc_objects.errors import ObjectFormatError
-
+        """Return whether the cache has an object whose bytes have its digest; an altered one is removed."""
+        path = Path(self.cache.oid_to_path(digest))
         try:
-            # hashes an object unless it is marked as verified, and removes it if the digest differs
-            self.cache.check(digest)
-        except (FileNotFoundError, ObjectFormatError):
+            # the time of the last change of the inode, which no call sets; DVC's own check believes the file's mode
+            info = path.stat()
+            state = (info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
+            if self._verified.get(digest) != state and not is_whole(path, digest):
+                path.unlink()
+                return False
+        except FileNotFoundError:
             return False
+        self._verified[digest] = state
         return True
 
 
@@ -257,6 +265,11 @@ def file_digest(path: Path) -> str:
     """Return the digest that DVC gives a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, _md5).hexdigest()
+
+
+def is_whole(path: Path, digest: str) -> bool:
+    """Return whether the bytes of a DVC object, a file or a folder's list, have its digest."""
+    return file_digest(path) == digest.removesuffix(TREE)
 
 
 def digest_of(data: bytes) -> str:

@@ -20,7 +20,7 @@ from pipelines.core.config.added_corpora import complete
 from pipelines.core.config.base import CORPORA
 from pipelines.core.config.params import FILES, load, profile_name, read_params, texts_below, validate
 from pipelines.core.config.settings import HOME_FILE, Settings
-from pipelines.core.errors import BadParams, ConfigError, DataError, GitFailed, NoSecret
+from pipelines.core.errors import ConfigError, DataError, GitFailed, NoSecret
 from pipelines.core.process import now, private_home
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace import dag_graph, trust
@@ -32,7 +32,6 @@ from pipelines.workspace.objects import configure
 from pipelines.workspace.parameters import Layers, Merged, at, kept_profile, merge, write
 from pipelines.workspace.profile import Profile, given
 from pipelines.workspace.stages import Definition, dependencies, in_graph_order
-from pipelines.workspace.trust import CodeNotSigned, StageInPointer
 
 SCHEMES = str(taxonomy.OWN)
 # Edits of these are meant for the corpus; an upgrade that ignored them would surprise.
@@ -178,10 +177,11 @@ def clone(settings: Settings, *, folder: Path) -> Path:
         # `dvc repro` there runs the code with the secret to which the home file leads
         with contextlib.suppress(NoSecret):
             trust.require_signed(settings, "HEAD", cwd=folder)
+            trust.require_commit(settings, cwd=folder)
         git("checkout", "--quiet", BRANCH, cwd=folder)
         trust.require_pointers(folder)
         rows.check(folder)
-    except (CodeNotSigned, StageInPointer, BadParams):
+    except ConfigError:
         _remove(folder)
         raise
     configure(folder.resolve(), settings=settings, scratch=False)
@@ -217,8 +217,8 @@ def _create(settings: Settings, *, checkout: Path, profile: str | None) -> None:
             # last, because a repository without its profile would be taken for a finished one
             partial.rename(target)
         else:
-            signed = f"refs/tags/{trust.TAGS}*:refs/tags/{trust.TAGS}*"
-            git("--git-dir", str(partial), "push", "--quiet", "--atomic", settings.repo, CODE, BRANCH, signed)
+            signed = [f"refs/tags/{tags}*:refs/tags/{tags}*" for tags in (trust.TAGS, trust.COMMITS)]
+            git("--git-dir", str(partial), "push", "--quiet", "--atomic", settings.repo, CODE, BRANCH, *signed)
 
 
 def _build(bare: Path, *, settings: Settings, checkout: Path, profile: Profile | None) -> None:
@@ -227,7 +227,7 @@ def _build(bare: Path, *, settings: Settings, checkout: Path, profile: Profile |
         git("--git-dir", str(bare), "branch", "--force", branch, _head(checkout))
     git("--git-dir", str(bare), "symbolic-ref", "HEAD", f"refs/heads/{BRANCH}")
     git("--git-dir", str(bare), "config", "receive.denyNonFastForwards", "true")
-    with workspace(settings.model_copy(update={"repo": str(bare.resolve())})) as clone:
+    with workspace(settings.model_copy(update={"repo": str(bare.resolve())}), signed=False) as clone:
         if profile:
             write(clone, profile.over(read_params(clone.path)))
             (clone.path / profile.path).parent.mkdir(parents=True, exist_ok=True)
@@ -235,8 +235,8 @@ def _build(bare: Path, *, settings: Settings, checkout: Path, profile: Profile |
         if "://" in settings.remote:
             # fail before the repository exists, not in the first task
             clone.check_remote({})
-        clone.commit(f"corpus: begin with profile {profile.name if profile else 'none'}")
         settings.create_secret()
+        clone.commit(f"corpus: begin with profile {profile.name if profile else 'none'}")
         trust.sign(settings, f"origin/{CODE}", who="corpus init", why="the operator's checkout", cwd=clone.path)
 
 

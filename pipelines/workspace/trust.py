@@ -1,59 +1,75 @@
-"""Run only code of the corpus branch that an operator has signed.
+"""Run only code of the corpus branch that an operator has signed, and use only commits of it that a task has made.
 
 A person who may push to the corpus repository can change its code, and tasks run that code with the project secret. The
 code that tasks may run is therefore signed: a tag ``code/<fingerprint>`` under a key that is derived from the secret.
 The fingerprint covers every file of a commit that Python can import or DVC obeys. `corpus init` and `corpus upgrade`
 sign the code of the operator's checkout.
+
+Digests of tables, and metrics, are data: each commit of a task is signed under another key, and with it all its files
+and parents. An operator vouches for other commits by a tag ``commit/<id>``.
 """
 
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from importlib.machinery import all_suffixes
 from pathlib import Path
 
 from pipelines.core.config.settings import Settings
-from pipelines.core.errors import ConfigError
+from pipelines.core.errors import ConfigError, NoSecret
 from pipelines.store.vault.keyring import Signer
-from pipelines.workspace.git import git, read_signed_tag, write_signed_tag
+from pipelines.workspace.git import git, is_signed_commit, read_signed_tag, sign_commit, write_signed_tag
 from pipelines.workspace.inventory import pointed
 
 # All of these, also their data files; and of the rest, what Python imports from the folder in which a command starts.
 FOLDERS = ("pipelines/", "crisis_corpus/", "client/", ".dvc/")
 FILES = ("dvc.yaml", ".dvcignore", ".gitattributes", ".gitmodules")
 PLAIN = "100644"
-TAGS = "code/"
-
-
-class CodeNotSigned(ConfigError):
-    """The code of a commit is not signed, so it may be that of an attacker; it was not run."""
-
-
-class StageInPointer(ConfigError):
-    """A ``.dvc`` file of the corpus branch is not a pointer; `dvc repro` would run the command in it."""
+TAGS, COMMITS = "code/", "commit/"
 
 
 def require_pointers(folder: Path) -> None:
     """Check that all ``.dvc`` files in a working tree are plain pointers."""
     for path in sorted(folder.rglob("*.dvc")):
         if path.is_file() and pointed(path.read_text()) != path.name.removesuffix(".dvc"):
-            raise StageInPointer(path=path.relative_to(folder))
+            raise ConfigError("StageInPointer", path=path.relative_to(folder))
 
 
 def require_signed(settings: Settings, commit: str, *, cwd: Path) -> None:
     """Check that an operator has signed the code of a commit."""
     tag = f"{TAGS}{_fingerprint(_code(commit, cwd=cwd))}"
     if read_signed_tag(tag, signer=_signer(settings), cwd=cwd) is None:
-        raise CodeNotSigned(commit=git("rev-parse", "--short=12", commit, cwd=cwd))
+        raise ConfigError("CodeNotSigned", commit=git("rev-parse", "--short=12", commit, cwd=cwd))
+
+
+def require_commit(settings: Settings, name: str = "HEAD", *, cwd: Path) -> None:
+    """Check that a task or an operator has signed a commit.
+
+    Without the secret nothing is checked: such a process publishes nothing.
+    """
+    with suppress(NoSecret):
+        commit, signer = git("rev-parse", f"{name}^{{commit}}", cwd=cwd), _committer(settings)
+        if is_signed_commit(commit, signer=signer, cwd=cwd):
+            return
+        if read_signed_tag(f"{COMMITS}{commit}", signer=_signer(settings), cwd=cwd) is None:
+            raise ConfigError("CommitNotSigned", commit=commit[:12])
+
+
+def sign_head(settings: Settings, *, cwd: Path) -> None:
+    """Replace the commit that is checked out by a signed one."""
+    git("update-ref", "HEAD", sign_commit("HEAD", signer=_committer(settings), cwd=cwd), cwd=cwd)
 
 
 def sign(settings: Settings, commit: str, *, who: str, why: str, cwd: Path, to: str = "origin") -> str:
-    """Sign the code of a commit and push the tag to the remote ``to``; return the tag's name."""
-    tag, signer = f"{TAGS}{_fingerprint(_code(commit, cwd=cwd))}", _signer(settings)
-    if read_signed_tag(tag, signer=signer, cwd=cwd) is None:
-        made = write_signed_tag(tag, commit=commit, message=f"{who}: {why}", signer=signer, cwd=cwd)
-        # over a tag of this name that is not ours
-        git("push", "--quiet", to, f"+{made}:refs/tags/{tag}", cwd=cwd)
+    """Sign the code of a commit, and the commit; push the tags to the remote ``to`` and return that of the code."""
+    signer = _signer(settings)
+    tag = f"{TAGS}{_fingerprint(_code(commit, cwd=cwd))}"
+    for name in (tag, f"{COMMITS}{git('rev-parse', f'{commit}^{{commit}}', cwd=cwd)}"):
+        if read_signed_tag(name, signer=signer, cwd=cwd) is None:
+            made = write_signed_tag(name, commit=commit, message=f"{who}: {why}", signer=signer, cwd=cwd)
+            # over a tag of this name that is not ours
+            git("push", "--quiet", to, f"+{made}:refs/tags/{name}", cwd=cwd)
     return tag
 
 
@@ -67,6 +83,10 @@ def require_equal(clone: Path, *, code: str) -> None:
 
 def _signer(settings: Settings) -> Signer:
     return Signer(settings.secret(), purpose="code")
+
+
+def _committer(settings: Settings) -> Signer:
+    return Signer(settings.secret(), purpose="commit")
 
 
 def _code(commit: str | None, *, cwd: Path) -> set[str]:

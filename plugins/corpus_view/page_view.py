@@ -85,6 +85,7 @@ def model(summary: Summary, *, runs: Runs, now: datetime) -> dict[str, Any]:
         "attention": attention.items(summary, runs=runs, shown=shown, now=now),
         "corpora": shown,
         "funnel": funnel,
+        "last_run": content.get("last_run"),
         "sources": sources,
         "paused": sorted(runs.paused),
         "budget": content.get("budget") if any(part.get("votes") for part in shown.values()) else None,

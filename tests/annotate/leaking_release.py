@@ -31,20 +31,20 @@ class Release:
     copies: dict[str, str]
 
     def leaking(self) -> set[str]:
-        """Return the memes that share an author or a near-duplicate with an earlier split, and those grouped with one.
+        """Return the memes that authors and near-duplicates link to an earlier split, over any number of memes.
 
-        A group is within a split: its memes are linked by authors and near-duplicates of that split alone.
+        Memes of later splits do not count: two of validation that only a meme of test links are not linked.
         """
-        at = {name: ORDER.index(split) for name, split in self.split.items()}
-        pairs = [*self.copies.items(), *((first, copy) for copy, first in self.copies.items())]
-        earliest: dict[str, int] = {}
-        for name, author in self.author.items():
-            earliest[author] = min(at[name], earliest.get(author, 2))
-        linked = {name for name in at if at[name] > earliest[self.author[name]]}
-        linked |= {name for name, other in pairs if at[name] > at[other]}
-        groups = nx.Graph((name, (author, at[name])) for name, author in self.author.items())
-        groups.add_edges_from((name, other) for name, other in pairs if at[name] == at[other])
-        return {name for found in nx.connected_components(groups) if found & linked for name in found & at.keys()}
+        found: set[str] = set()
+        for n, own in enumerate(ORDER):
+            known = {name for name, split in self.split.items() if split in ORDER[: n + 1]}
+            links = nx.Graph((name, self.author[name]) for name in known)
+            links.add_edges_from(pair for pair in self.copies.items() if known.issuperset(pair))
+            for group in nx.connected_components(links):
+                memes = group & known
+                if any(self.split[name] != own for name in memes):
+                    found |= {name for name in memes if self.split[name] == own}
+        return found
 
 
 def write(folder: Path) -> Release:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import sqlite3
+import warnings
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from crisis_corpus import client
 from crisis_corpus import journal as reading
 from crisis_corpus.journal import KEY_FILE, JournalBroken, JournalUnsigned, canonical, opened, sealed
+from crisis_corpus.trusted import JournalOld, OldJournal
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams
 from pipelines.registry import transitions
@@ -157,10 +161,12 @@ def anchored(settings: Settings, journal: Journal, tmp_path: Path) -> Journal:
 @pytest.mark.parametrize("left", [0, 2, 3])
 def test_a_tag_in_the_corpus_repository_reveals_a_cut_journal(settings: Settings, anchored: Journal, left: int) -> None:
     rows = rows_of(settings)[:left]
+    cut(settings, rows=4 - left)
+    # with the head of that time, which whoever reads the database could have kept
     with closing(database(settings)) as connection:
-        connection.execute("DROP TRIGGER journal_DELETE")
-        connection.execute("DELETE FROM journal WHERE number > ?", (left,))
-    assert anchored.verify() == len(rows)
+        connection.execute("DROP TABLE journal_head")
+    with Journal.of(settings) as again:
+        assert again.verify() == len(rows)
     with pytest.raises(JournalBroken, match="missing"):
         transitions.check_anchors(anchored, settings=settings, cwd=Path(settings.repo))
 
@@ -218,3 +224,88 @@ def test_metrics_are_covered(settings: Settings, journal: Journal) -> None:
     forge(settings, rows)
     with pytest.raises(JournalUnsigned, match="row 2"):
         journal.verify()
+
+
+def cut(settings: Settings, *, rows: int) -> None:
+    """Remove the last rows, and restore the triggers."""
+    with closing(database(settings)) as connection:
+        triggers = connection.execute("SELECT sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
+        connection.execute("DROP TRIGGER journal_DELETE")
+        connection.execute("DELETE FROM journal WHERE number > (SELECT max(number) FROM journal) - ?", [rows])
+        for (sql,) in triggers:
+            connection.execute(sql.replace("CREATE TRIGGER", "CREATE TRIGGER IF NOT EXISTS"))
+
+
+def head_of(settings: Settings) -> tuple[Any, ...]:
+    with closing(database(settings)) as connection:
+        return connection.execute("SELECT at, until, last, signature FROM journal_head").fetchone()
+
+
+def put_head(settings: Settings, head: tuple[Any, ...] | None) -> None:
+    with closing(database(settings)) as connection:
+        connection.execute("DELETE FROM journal_head")
+        if head is not None:
+            connection.execute("INSERT INTO journal_head (at, until, last, signature) VALUES (?, ?, ?, ?)", head)
+
+
+@pytest.mark.parametrize("head", ["kept", "removed", "altered"])
+def test_rows_cut_at_the_end_are_refused_by_the_signed_head(settings: Settings, journal: Journal, head: str) -> None:
+    journal.append(NAME, event="withdrawn", from_version=1, **SAID)
+    known = head_of(settings)
+    cut(settings, rows=1)
+    if head != "kept":
+        put_head(settings, None if head == "removed" else (known[0], known[1], "{}", known[3]))
+    with opened(settings.journal_url) as reader, pytest.raises(JournalBroken):
+        reader.verify(NAME)
+    with pytest.raises(JournalBroken):
+        client.token(NAME, journal_url=settings.journal_url)
+    if head == "kept":
+        # the next decision must not make the cut good
+        with pytest.raises(JournalBroken):
+            journal.append(NAME, event="gated", to_version=2, **SAID)
+
+
+def test_a_consumer_that_saw_a_row_refuses_an_older_journal_with_its_own_head(
+    settings: Settings, journal: Journal
+) -> None:
+    older = head_of(settings)
+    journal.append(NAME, event="withdrawn", from_version=1, **SAID)
+    client.token(NAME, journal_url=settings.journal_url)
+    cut(settings, rows=1)
+    put_head(settings, older)
+    with pytest.raises(JournalBroken, match="seen here before"):
+        client.token(NAME, journal_url=settings.journal_url)
+    with pytest.raises(JournalBroken):
+        journal.verify(known={NAME: "f" * 64})
+
+
+@pytest.mark.parametrize(("days", "outcome"), [(13, None), (20, OldJournal), (29, JournalOld)])
+def test_a_head_that_nobody_confirms_is_a_warning_and_then_a_refusal(
+    settings: Settings, journal: Journal, days: int, outcome: type[Exception] | None
+) -> None:
+    with Journal.of(settings, clock=lambda: datetime.now(UTC) - timedelta(days=days)) as older:
+        older.confirm()
+    expected = pytest.warns(OldJournal) if outcome is OldJournal else nullcontext()
+    with pytest.raises(JournalOld) if outcome is JournalOld else expected, warnings.catch_warnings():
+        if outcome is None:
+            warnings.simplefilter("error")
+        client.token(NAME, journal_url=settings.journal_url)
+    # a later row keeps the head dated
+    journal.append(NAME, event="gated", to_version=2, **SAID)
+    assert head_of(settings)[1] is not None
+    client.token(NAME, journal_url=settings.journal_url)
+
+
+def test_a_journal_without_housekeeping_does_not_age(settings: Settings) -> None:
+    with Journal.of(settings, clock=lambda: datetime(2023, 1, 2, tzinfo=UTC)) as journal:
+        journal.append(NAME, event="registered", to_version=1, **SAID)
+    client.token(NAME, journal_url=settings.journal_url)
+
+
+def test_a_journal_of_the_first_release_gets_a_head_when_it_is_opened(settings: Settings, journal: Journal) -> None:
+    with closing(database(settings)) as connection:
+        connection.execute("DROP TABLE journal_head")
+    with opened(settings.journal_url) as reader, pytest.raises(JournalBroken, match="signed head"):
+        reader.verify(NAME)
+    with Journal.of(settings) as again:
+        assert again.verify() == 4

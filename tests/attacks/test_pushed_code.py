@@ -24,9 +24,8 @@ from pipelines.workspace import publish, repository, trust
 from pipelines.workspace.clone import Workspace, workspace
 from pipelines.workspace.git import git, write_signed_tag
 from pipelines.workspace.inventory import check_handed_over, hand_over, pointer_text, received
-from pipelines.workspace.trust import CodeNotSigned, StageInPointer
 from tests.refusals import refused
-from tests.small_corpus import SHELL, begin, code_of
+from tests.small_corpus import SHELL, begin, code_of, sign
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("params.yaml", "catalogue.yaml", "rows.yaml", "dvc.yaml", "pipelines/libraries.yaml", "profiles/sandbox.yaml")
@@ -93,17 +92,17 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_pushed_code_is_not_run(settings: Settings, change: str, tmp_path: Path) -> None:
     commit, victim = push(settings, CHANGES[change], tmp_path / "attacker"), tmp_path / "victim"
-    with workspace(settings) as clone:
-        with pytest.raises(CodeNotSigned, match=commit[:12]):
+    with workspace(settings, signed=False) as clone:
+        with refused("CodeNotSigned", match=commit[:12]):
             clone.step(f"touch {victim}")
-        with pytest.raises(CodeNotSigned):
+        with refused("CodeNotSigned"):
             clone.command(f"python -m pipelines 'touch {victim}'", name="stage")
     assert not victim.exists()
 
 
 def test_a_commit_of_data_runs_the_signed_code(settings: Settings, tmp_path: Path) -> None:
     push(settings, write("data/memes/2022-11/records.parquet.dvc", POINTER), tmp_path / "publisher")
-    with workspace(settings) as clone:
+    with workspace(settings, signed=False) as clone:
         clone.step(f"touch {tmp_path}/ran")
     assert (tmp_path / "ran").exists()
 
@@ -126,7 +125,7 @@ def test_a_forged_signature_is_refused(settings: Settings, tmp_path: Path, how: 
         case _:
             made = commit
     git("push", "--quiet", "--force", "origin", f"{made}:refs/tags/{tag}", cwd=folder)
-    with workspace(settings) as clone, pytest.raises(CodeNotSigned):
+    with workspace(settings, signed=False) as clone, refused("CodeNotSigned"):
         clone.step("true")
 
 
@@ -135,7 +134,7 @@ def test_git_itself_verifies_the_tag(settings: Settings, tmp_path: Path) -> None
     key = Ed25519PublicKey.from_public_bytes(Signer(settings.secret(), purpose="code").public)
     line = key.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH).decode()
     allowed.write_text(f"corpus@localhost {line}\n")
-    [tag] = git("--git-dir", settings.repo, "tag", "--list").splitlines()
+    [tag] = git("--git-dir", settings.repo, "tag", "--list", f"{trust.TAGS}*").splitlines()
     ssh = ["-c", "gpg.format=ssh", "-c", f"gpg.ssh.allowedSignersFile={allowed}"]
     if shutil.which("ssh-keygen"):
         git("--git-dir", settings.repo, *ssh, "verify-tag", tag)
@@ -150,20 +149,26 @@ def test_an_operator_who_reviewed_a_commit_signs_it(settings: Settings, tmp_path
 
 
 def test_an_upgrade_signs_no_code_that_was_pushed(settings: Settings, tmp_path: Path) -> None:
-    push(settings, write("subprocess.py", "raise SystemExit\n"), tmp_path / "attacker")
+    commit = push(settings, write("subprocess.py", "raise SystemExit\n"), tmp_path / "attacker")
     code, before = tmp_path / "code", publish.head(settings)
     write("pipelines/newer.py", "x = 1\n")(code)
     git("add", "--all", cwd=code)
     git("commit", "--quiet", "-m", "newer", cwd=code)
+    with refused("CommitNotSigned", match=commit[:12]):
+        repository.upgrade(settings, checkout=code)
+    # somebody vouches for the commit alone
+    tag = f"{trust.COMMITS}{commit}"
+    made = write_signed_tag(tag, commit=commit, message="x", signer=trust._signer(settings), cwd=tmp_path / "attacker")
+    git("push", "--quiet", "origin", f"{made}:refs/tags/{tag}", cwd=tmp_path / "attacker")
     with refused("CodeAltered", match=r"subprocess\.py"):
         repository.upgrade(settings, checkout=code)
     assert publish.head(settings) == before
 
 
 def test_an_upgrade_signs_a_corpus_that_was_made_without_signatures(settings: Settings, tmp_path: Path) -> None:
-    for tag in git("--git-dir", settings.repo, "tag", "--list").splitlines():
+    for tag in git("--git-dir", settings.repo, "tag", "--list", f"{trust.TAGS}*").splitlines():
         git("--git-dir", settings.repo, "tag", "--delete", tag)
-    with workspace(settings) as clone, pytest.raises(CodeNotSigned, match="corpus upgrade"):
+    with workspace(settings) as clone, refused("CodeNotSigned", match="corpus upgrade"):
         clone.step("true")
     assert repository.upgrade(settings, checkout=tmp_path / "code") is None
     with workspace(settings) as clone:
@@ -173,7 +178,7 @@ def test_an_upgrade_signs_a_corpus_that_was_made_without_signatures(settings: Se
 def test_a_clone_for_a_person_has_signed_code(settings: Settings, tmp_path: Path) -> None:
     assert (repository.clone(settings, folder=tmp_path / "lab") / "dvc.yaml").is_file()
     push(settings, write("subprocess.py", ""), tmp_path / "attacker")
-    with pytest.raises(CodeNotSigned):
+    with refused("CodeNotSigned"):
         repository.clone(settings, folder=tmp_path / "other")
     assert not (tmp_path / "other").exists()
 
@@ -183,7 +188,8 @@ def test_a_clone_for_a_person_has_signed_code(settings: Settings, tmp_path: Path
 )
 def test_a_clone_for_a_person_has_no_command_in_a_pointer(settings: Settings, tmp_path: Path, text: str) -> None:
     push(settings, write("data/memes/2022-11/records.parquet.dvc", text), tmp_path / "attacker")
-    with pytest.raises(StageInPointer, match="data/memes"):
+    sign(settings)
+    with refused("StageInPointer", match="data/memes"):
         repository.clone(settings, folder=tmp_path / "lab")
     assert not (tmp_path / "lab").exists()
 
@@ -225,6 +231,7 @@ def test_a_value_of_params_or_of_a_row_starts_no_shell(
         (folder / name).write_text(yaml.safe_dump(values))
 
     base = push(settings, change, tmp_path / "attacker")
+    sign(settings)
     for stage in ("train@posts-labels-knn-consensus-20251001", f"train@posts-x; touch {victim} #"):
         done = corpus("task", "stage", stage, "--base", base, "--run", "r")
         assert done.returncode == 78 and name in done.stderr, done.stderr
@@ -253,7 +260,7 @@ def test_a_link_in_the_branch_leads_no_write_out_of_the_clone(settings: Settings
     outside.mkdir()
     push(settings, link("data/memes", str(outside)), tmp_path / "attacker")
     pointers = {"data/memes/2022-11/records.parquet": POINTER}
-    with pytest.raises(OSError), workspace(settings) as clone:
+    with pytest.raises(OSError), workspace(settings, signed=False) as clone:
         clone.place(pointers)
     assert not list(outside.iterdir())
 

@@ -28,7 +28,7 @@ from pipelines.workspace import repository
 from pipelines.workspace.git import git
 from tests.commands import output, process
 from tests.refusals import refused
-from tests.small_corpus import BASIC, code_of
+from tests.small_corpus import BASIC, code_of, sign
 
 ROOT = Path(__file__).resolve().parents[2]
 NOW = datetime(2023, 1, 5, tzinfo=UTC)
@@ -149,6 +149,7 @@ def test_the_names_of_a_repository_at_a_git_address_are_known(checkout: Path, tm
     (clone / "params.yaml").write_text(yaml.safe_dump(values))
     git("commit", "--quiet", "--all", "-m", "a corpus", cwd=clone)
     git("push", "--quiet", "origin", "HEAD:corpus", cwd=clone)
+    sign(settings)
     for repo in (settings.repo, f"file://{settings.repo}"):
         done = process("votes-report", "forum", cwd=checkout, CORPUS_REPO=repo)
         assert done.returncode == 0 and "No record of forum" in done.stdout, done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -17,14 +18,19 @@ from pipelines.core.config.settings import Settings
 from pipelines.workspace import repository
 from pipelines.workspace.git import git
 from tests.annotate import further_layouts as layouts
-from tests.annotate.further_layouts import ITEMS, MOODS
-from tests.annotate.test_further_layouts import BOTH, MOOD, scheme_of
+from tests.annotate.further_layouts import ITEMS, MOODS, TOPICS
+from tests.annotate.test_further_layouts import BOTH, LAYOUTS, MOOD, SPLITS, scheme_of
 from tests.commands import answered, output
 from tests.refusals import refused
 
 ROOT = Path(__file__).resolve().parents[2]
 CODE = ("params.yaml", "catalogue.yaml", "rows.yaml", "dvc.yaml", ".dvc/config", ".dvc/.gitignore", "data/.gitignore")
+CODE += ("pipelines/stages.yaml", "pipelines/libraries.yaml")
 REGISTERED = ("crisis-posts", "meme-severity", "meme-figurative", "meme-related")
+MOODS_ALONE = {
+    **{"content": "texts", "scheme": "mood", "subreddits": ["lonely"], "source": "dump"},
+    **{"first_month": "2018-01", "last_month": "2018-02"},
+}
 NO_SANDBOX = {"sandbox": "accepted_without"}
 
 
@@ -43,7 +49,7 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
         text = folder / "schemes" / f"{name}.yaml"
         text.write_text(scheme_text(categories, name=name, folder=folder))
     profile = {
-        "corpora": {"posts": {"scheme": "both"}, "memes": {"scheme": "mood"}},
+        "corpora": {"posts": {"scheme": "both"}, "memes": {"scheme": "mood"}, "moods": MOODS_ALONE},
         "images": {"decode": NO_SANDBOX, "ocr": NO_SANDBOX},
         "registry": {name: {"task": "mood", "candidates": []} for name in REGISTERED},
     }
@@ -87,12 +93,12 @@ def proposed(corpus: str, *files: Path, at: Path) -> Path:
     return at
 
 
-@pytest.mark.parametrize("layout", ["one_hot", "two_archives", "windows_csv"])
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_mapping_is_proposed_edited_and_imported(layout: str, here: Path) -> None:
     getattr(layouts, layout)(here / "data")
-    files = sorted((here / "data").iterdir())
-    edited = proposed("posts", *files, at=here / "mine.yaml")
-    argv = ("import", "posts", *map(str, files), "--mapping", str(edited))
+    files, corpus = sorted((here / "data").iterdir()), "posts" if LAYOUTS[layout] is BOTH else "moods"
+    edited = proposed(corpus, *files, at=here / "mine.yaml")
+    argv = ("import", corpus, *map(str, files), "--mapping", str(edited))
     tried = answered(*argv, "--dry-run")
     assert (tried["items"], tried["bad"], tried["dry_run"]) == (12, {}, True)
     repo = Settings.from_env().repo
@@ -100,7 +106,14 @@ def test_a_mapping_is_proposed_edited_and_imported(layout: str, here: Path) -> N
     done = answered(*argv)
     assert (done["gold"], done["texts"]["kept"], done["changed"]) == (12, 12, True)
     assert git("--git-dir", repo, "rev-parse", "corpus^") == before
-    assert done["parts"]["all"]["labels"]["mood"] == dict.fromkeys(MOODS, 4)
+    assert done["splits"] == (sum(SPLITS[layout]) if layout in SPLITS else 0)
+    found = [part["labels"] for part in done["parts"].values()]
+    assert {mood: sum(part["mood"].get(mood, 0) for part in found) for mood in MOODS} == dict.fromkeys(MOODS, 4)
+    if corpus == "posts":
+        assert {topic: sum(part["topic"].get(topic, 0) for part in found) for topic in TOPICS} == {
+            "garden": 8,
+            "kitchen": 4,
+        }
     assert answered(*argv)["changed"] is False, "once more changes nothing"
 
 
@@ -128,6 +141,10 @@ def test_pictures_come_by_their_folder_and_those_that_have_none_are_counted(here
         Image.effect_noise((200, 160), 40 + 9 * n).convert("RGB").save(here / "data" / f"{key}.png")
     said = output(*argv, "--pictures", str(here / "data"))
     assert "3 of 4 items have a picture." in said and '"no_picture_file": 1' in said
+    step = re.search("Next: corpus (params set .* --reason) TEXT makes them gold", said)
+    assert step, said
+    output(*step[1].split(), "a test")
+    assert "Next: corpus run memes --months none goes on with them." in output(*argv, "--pictures", str(here / "data"))
 
 
 def test_labels_whose_pictures_are_not_collected_say_so(here: Path) -> None:

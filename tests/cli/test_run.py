@@ -179,6 +179,8 @@ def test_a_killed_run_goes_on_and_waits_for_labels_that_come_later(
     dump.with_name(f"{dump.name}.sha256").write_text(f"{hashlib.sha256(dump.read_bytes()).hexdigest()}  {dump.name}\n")
     ran.clear()
     assert place.call("run", NAME, "--to", "split")["commit"] == before.strip() and not ran
+    assert place.call("run", NAME, "--dry-run", "--months", "none")["months"] == []
+    assert place.call("run", NAME, "--dry-run", "--months", MONTH)["months"] == [MONTH]
     place.run("run", NAME, "--to", "split", "--months", MONTH)
     assert ran, "a month that is named is collected again from another dump"
     shown = git("--git-dir", str(place.home / "corpus.git"), "show", f"corpus:metrics/{NAME}/split.json")

@@ -22,9 +22,10 @@ from pipelines.core.errors import BadParams
 from pipelines.operate.doctor import machine
 from pipelines.operate.doctor.deployment import Finding, ok
 from pipelines.operate.doctor.doctor import examine
+from pipelines.store.vault.keyring import Signer
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace import dag_graph, repository
-from pipelines.workspace.git import git
+from pipelines.workspace.git import git, sign_commit
 from pipelines.workspace.profile import texts_at
 from tests import mlflow_server, small_sandbox
 from tests.built_once import built_once
@@ -147,6 +148,8 @@ class Place:
             (clone / path).write_text(text)
         git("add", "--force", "--sparse", *files, cwd=clone)
         git("commit", "--quiet", "--message", "write a file", cwd=clone)
+        signer = Signer(bytes.fromhex(SECRET), purpose="commit")
+        git("update-ref", "HEAD", sign_commit("HEAD", signer=signer, cwd=clone), cwd=clone)
         git("push", "--quiet", "origin", "corpus", cwd=clone)
 
     def vault(self) -> Vault:

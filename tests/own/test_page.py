@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import shlex
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests import mlflow_server
 from tests.own.page import Desk
 
 pytestmark = pytest.mark.faults  # three minutes each
@@ -32,3 +37,26 @@ def test_a_model_is_trained_registered_promoted_and_loaded(ran: Desk) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-800:]
     assert [len(labels) for labels in json.loads(done.stdout)] == [1] * len(inputs)
+
+
+def test_the_client_alone_asks_a_server_and_names_what_the_model_needs(ran: Desk, tmp_path: Path) -> None:
+    home, python, inputs = ran.code / "var", tmp_path / "venv" / "bin" / "python", ran.team.inputs(ran.given)
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
+    subprocess.run([str(python), "-m", "pip", "install", "--quiet", str(ran.code / "client")], check=True)
+    key, journal = (home / "journal.pub").read_text().strip(), f"sqlite:///{home}/journal.sqlite"
+    with mlflow_server.serving(home, files=home / "mlflow") as address:
+        environment = {
+            "PATH": os.environ["PATH"], "MLFLOW_TRACKING_URI": address, "CORPUS_HOME": str(tmp_path / "home"),
+            "CORPUS_JOURNAL_URL": journal, "CORPUS_JOURNAL_KEY": key,
+        }  # fmt: skip
+
+        def ask() -> subprocess.CompletedProcess[str]:
+            argv = [str(python), "-c", ASKED, json.dumps(inputs)]
+            return subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+
+        [line] = re.findall(r"Run `(.*)`", ask().stderr)
+        subprocess.run([*shlex.split(line), "--quiet"], check=True)
+        done = ask()
+    assert done.returncode == 0, done.stderr[-800:]
+    assert [len(labels) for labels in json.loads(done.stdout)] == [1] * len(inputs)
+    assert not [*(tmp_path / "venv" / "lib").glob("*/site-packages/mlflow-[0-9]*")], "mlflow-skinny is enough"

@@ -98,6 +98,10 @@ def test_gold_is_what_people_labelled_of_the_sample() -> None:
     assert row["excluded"] == {"not labelled by people": 115, "undecided": 5, "found unfit by people": 3}
 
 
+def test_counts_that_a_takedown_leaves_are_said_to_be_those_of_the_last_run() -> None:
+    assert "<p>of the last run</p>" in page(summary(last_run="of the last run"))
+
+
 def test_every_table_has_a_caption() -> None:
     text = page(summary())
     assert text.count("<table") == text.count("<caption") > 5

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import socket
 import sqlite3
@@ -365,8 +366,11 @@ def test_a_dag_that_missed_the_end_of_its_request_gets_the_receipt_again(
     receipt, requests = house.take_down(house.posts()), house.settings.home / "requests"
     monkeypatch.setenv("CORPUS_HOME", str(house.settings.home))
     commands.takedown(SimpleNamespace(invoked_subcommand=None), file=[requests / "request-7.txt"], reason="request-7")
-    told = json.loads(capsys.readouterr().out)
+    printed = capsys.readouterr()
+    told = json.loads(printed.out)
     assert (told["request"], told["ended"]) == (receipt.request, receipt.ended)
+    assert (told["retrain"], told["measure"]) == ([], ["memes", "posts"]), "no model learnt from them"
+    assert re.findall(r"Next: corpus run (\w+)", printed.err) == told["measure"]
 
 
 def test_of_two_at_once_one_is_refused(house: House) -> None:
@@ -416,14 +420,16 @@ def test_a_partial_object_is_removed_when_no_process_writes_it(house: House) -> 
 def test_what_cannot_be_read_is_named_and_stops_nothing_else_from_being_closed(house: House) -> None:
     selection = house.posts()
     [digest, *_] = sorted(path.parent.name + path.name for path in house.left())
-    damaged = house.settings.cache / "files" / "md5" / digest[:2] / digest[2:]
-    whole = damaged.read_bytes()
-    damaged.chmod(0o600)
-    damaged.write_bytes(whole[: len(whole) // 2])
+    places = (house.settings.cache, Path(house.settings.remote))
+    copies = [place / "files" / "md5" / digest[:2] / digest[2:] for place in places]
+    whole = copies[0].read_bytes()
+    for damaged in copies:
+        damaged.chmod(0o600)
+        damaged.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(TakedownUnfinished, match=rf"\(ObjectUnreadable: .*{digest}"):
         house.take_down(selection)
     assert house.vault.keys(selection.records) == {} and receipts.told(house.settings, now=NOW)["open"] == 1
-    damaged.unlink()
+    copies[1].write_bytes(whole)
     assert house.take_down(selection).ended and house.left() == []
 
 

@@ -59,9 +59,7 @@ def supplied(paper: str, monkeypatch: pytest.MonkeyPatch, **changed: Any) -> Par
         )
         for name, spec in params.models.items()
     }
-    sources = {
-        name: one.model_copy(update={"access_basis": "a", "ethics": "b"}) for name, one in params.sources.items()
-    }
+    sources = {name: one.model_copy(update={"ethics": "b"}) for name, one in params.sources.items()}
     given = {"consents": dict.fromkeys(params.consents, CONSENT), "models": pinned, "sources": sources}
     return params.model_copy(update=given | changed)
 
@@ -100,8 +98,7 @@ def test_a_bare_machine_gets_every_row_and_the_command_for_all_that_is_missing(p
         assert any(line.startswith(command) and what in line for line in commands)
     shared = {one["what"] for one in plan["missing"]}
     # CRADLE's posts come with its labels (section 7), so that no source is read
-    approvals = {"ethics approval of source dump", "access basis of source dump"}
-    assert shared & approvals == (approvals if paper == "figsim" else set())
+    assert ("ethics of source dump" in shared) == (paper == "figsim")
     # rows of vendors lack a key and a consent, rows on GPUs the GPUs, served rows the server
     for row in plan["rows"]:
         gaps = " ".join(one["what"] for one in row["missing"])
@@ -250,7 +247,7 @@ def test_published_gold_in_the_repository_is_not_missing() -> None:
     own = params.gold["posts"].model_copy(update={"published": None})
     given["params"] = params.model_copy(update={"gold": {**params.gold, "posts": own}})
     told = {one["what"].split(":")[0] for one in profile_plan.plan("cradle", published=files, **given)["missing"]}
-    assert told == {"access basis of source dump", "ethics approval of source dump"}, "own labels need collected posts"
+    assert told == {"ethics of source dump"}, "own labels need collected posts"
 
 
 def test_a_paid_ocr_is_in_the_plan_and_not_in_the_budget_of_labellers(figsim: Params) -> None:

@@ -267,7 +267,7 @@ def test_on_postgresql_a_consumer_reads_the_journal_and_no_secret(postgres: Path
         watch.subscribe(receiver.url)
         moved(journal, "promoted", 1)
         assert watch.deliver()["delivered"] == 1 and receiver.told() == [("promoted", 1)]
-        execute("CREATE ROLE consumer LOGIN; GRANT SELECT ON journal, journal_format TO consumer")
+        execute("CREATE ROLE consumer LOGIN; GRANT SELECT ON journal, journal_head, journal_format TO consumer")
         assert token(NAME, journal_url=address.format("consumer")) == journal.last(NAME).digest
     with Journal.open(address.format("consumer"), secret=SECRET) as journal:
         with pytest.raises(JournalUnavailable):

@@ -232,6 +232,7 @@ class TestCommand:
         findings, _, steps = told.partition("Findings of `corpus doctor`")[2].partition("Next:")
         # neither keys nor servers exist yet, and the corpus is created all the same
         for line in ("failure labeller gpt: no key is set. Set CORPUS_OPENAI_KEY.", "warning airflow: no address",
+                     "failure labeller qwen3-8b: no address is set. Set CORPUS_LOCAL_URL.",
                      "failure approval dump: ", "warning backup: "):  # fmt: skip
             assert f"\n  {line}" in findings
         assert "repository" not in findings and "vault" not in findings.replace("vault's", "").replace("VAULT", "")

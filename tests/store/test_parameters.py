@@ -109,6 +109,8 @@ def test_a_dry_run_and_an_invalid_value_commit_nothing(settings: Settings) -> No
 
 @pytest.mark.faults
 def test_a_date_is_written_as_text_and_a_new_entry_is_added(settings: Settings, tmp_path: Path) -> None:
+    run("params", "set", "sources.dump.ethics", "none needed: a test", "--reason", "a text with a colon")
+    assert present(settings).sources["dump"].ethics == "none needed: a test"
     run("params", "set", "sources.dump.expires", "2031-06-30", "--reason", "renewed")
     assert 'expires: "2031-06-30"' in text(settings) or "expires: '2031-06-30'" in text(settings)
     entry = "{kind: remote, provider: openai, model: m, system: commercial}"

@@ -15,6 +15,7 @@ from pipelines.operate import status
 from pipelines.operate import summary as written
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace.git import git
+from tests.small_corpus import sign
 
 ROOT = Path(__file__).resolve().parents[2]
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -56,6 +57,7 @@ def settings(work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Set
     made = Settings.from_env()
     git("clone", "--quiet", "--bare", str(work), made.repo)
     git("--git-dir", made.repo, "config", "receive.denyCurrentBranch", "ignore")
+    sign(made)
     with Vault.create(made) as vault:
         for number, month in enumerate(("2022-11", "2022-12", "2022-12")):
             vault.admit([(vault.record_id(f"t3_secret{number}"), f"t3_secret{number}")],
@@ -79,6 +81,7 @@ def test_every_number_has_its_commit_and_its_run(settings: Settings, work: Path)
     assert made["origin"]["data/memes/2022-12"] == newest and made["commits"][newest]["run"] == RUN
     assert made["origin"]["metrics/memes/quality.json"] == middle and made["commits"][middle]["run"] is None
     assert made["takedowns"]["swept"]["memes"]["last"] is None and made["takedowns"]["tombstones"] == 1
+    assert made["last_run"] is None, "no takedown has ended"
 
 
 def test_the_file_names_no_record(settings: Settings) -> None:

@@ -232,7 +232,9 @@ def next_step(report: Report, *, mapping: DatasetMapping, params: Params) -> str
         return f"The labels wait for their posts. Next: corpus run {corpus} --months FIRST..LAST collects them."
     if report["gold"] and params.gold[str(corpus)].published != gold:
         return f"Next: corpus params set gold.{corpus}.published {gold} --reason TEXT makes them gold."
-    return f"Next: corpus run {corpus} goes on with them."
+    # posts that come with the file need no month of a source
+    only = " --months none" if mapping.columns.body or mapping.columns.picture else ""
+    return f"Next: corpus run {corpus}{only} goes on with them."
 
 
 def show(read: ReadDataset, *, mapping: DatasetMapping, console: Console | None = None) -> None:

@@ -70,17 +70,19 @@ class SourceEntry(Entry):
     expires: date | None
     retention_days: int | None
 
+    @property
+    def unset(self) -> list[str]:
+        """The keys without which the source is not read: an ethics approval, and of a live one the terms."""
+        terms = ("access_basis", "approval", "expires", "retention_days") if self.live else ()
+        return [key for key in ("ethics", *terms) if not str(getattr(self, key) or "").strip()]
+
     def check(self, name: str, *, today: date) -> None:
-        """Reject a source without an ethics approval, and a live one without basis, approval, expiry or retention."""
-        if not (self.ethics or "").strip():
-            detail = "ethics (which board approved the research, or why none) not set"
-            raise SourceNotApproved(source=name, detail=detail)
-        if not self.live:
-            return
-        missing = [k for k in ("access_basis", "approval", "expires", "retention_days") if getattr(self, k) is None]
-        if missing:
-            raise SourceNotApproved(source=name, detail=f"{', '.join(missing)} not set")
-        if self.expires is not None and self.expires <= today:
+        """Reject a source that lacks one of these keys, and a live one whose approval has ended."""
+        if unset := self.unset:
+            ethics = "ethics (which board approved the research, or why none)"
+            detail = ethics if "ethics" in unset else ", ".join(unset)
+            raise SourceNotApproved(source=name, detail=f"{detail} not set")
+        if self.live and self.expires is not None and self.expires <= today:
             raise SourceNotApproved(source=name, detail=f"its approval ended on {self.expires}")
 
 

@@ -6,12 +6,12 @@ the ids. The digest of the list stays in the committed metrics: a list that has 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import pyarrow as pa
 
+from crisis_corpus.integrity import sha256
 from pipelines.core.config.base import Section
 from pipelines.store import tables
 from pipelines.store.tables import Item
@@ -36,11 +36,7 @@ def trained_on(record_ids: Collection[str] | pa.ChunkedArray) -> TrainingRecords
 
 def digests(files: Mapping[str, Path]) -> dict[str, str]:
     """Return the SHA-256 of each of the files, by the name given in ``files``."""
-    hashes = {}
-    for name, path in files.items():
-        with path.open("rb") as file:
-            hashes[name] = hashlib.file_digest(file, "sha256").hexdigest()
-    return hashes
+    return {name: sha256(path) for name, path in files.items()}
 
 
 def write(placed: Mapping[Item, tuple[str, str]], *, folder: Path) -> TrainingRecords:

@@ -31,7 +31,6 @@ from pipelines.operate.backup.pool import BackupManifest, Pool, each
 from pipelines.operate.services import mlflow_app, postgres
 from pipelines.store.vault.engine import database_file
 from pipelines.store.vault.vault import Vault
-from pipelines.takedown.object_versions import write_whole
 from pipelines.takedown.receipts import FOLDER, TOMBSTONES, tombstone_text
 from pipelines.takedown.takedown import Say
 from pipelines.workspace.clone import BRANCH, Workspace, workspace
@@ -165,7 +164,7 @@ def run(
             made.unlink()
             say(name)
         with Vault.existing(settings) as vault:
-            write_whole(folder / TOMBSTONES, tombstone_text(vault))
+            write_private(folder / TOMBSTONES, tombstone_text(vault))
         manifest = BackupManifest(now.isoformat(timespec="seconds"), commit, databases, files, objects)
         name = pool.write(manifest)
         pruned = 0 if keep_days is None else pool.prune(days=keep_days, now=now)

@@ -7,7 +7,6 @@ manifest, a JSON file named after its time, that lists the files; it is authenti
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import json
 import os
@@ -23,10 +22,11 @@ from operator import not_
 from pathlib import Path
 from typing import TypeVar
 
+from crisis_corpus.integrity import sha256
 from pipelines.core import formats
 from pipelines.core.errors import BadParams, DataError
+from pipelines.core.process import write_private
 from pipelines.store.vault.keyring import IDENTITY_BYTES, derive
-from pipelines.takedown.object_versions import write_whole
 from pipelines.workspace.objects import REQUESTS, TREE, file_digest
 
 NAME = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\dZ")
@@ -74,7 +74,7 @@ class Pool:
 
     def put(self, path: Path) -> tuple[int, str]:
         """Copy a file into the pool; return its size and SHA-256."""
-        digest = _sha256(path)
+        digest = sha256(path)
         self.add(digest, lambda half: shutil.copyfile(path, half))
         return self.path(digest).stat().st_size, digest
 
@@ -122,7 +122,7 @@ class Pool:
         """Store the manifest of a complete backup; return the name of the backup."""
         name = datetime.fromisoformat(manifest.made).astimezone(UTC).strftime(FORMAT)
         body = formats.stamped("backup", asdict(manifest))
-        write_whole(self.folder / f"{name}.json", json.dumps(body | {"mac": self._mac(body)}, indent=1) + "\n")
+        write_private(self.folder / f"{name}.json", json.dumps(body | {"mac": self._mac(body)}, indent=1) + "\n")
         return name
 
     def read(self, name: str | None) -> BackupManifest:
@@ -179,9 +179,4 @@ def each(work: Callable[[A], B], items: Collection[A]) -> Iterator[Iterator[B]]:
 def _digest(path: Path, *, like: str) -> str:
     if len(like) != SHA256_DIGITS:
         return file_digest(path) + (TREE if like.endswith(TREE) else "")
-    return _sha256(path)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return sha256(path)

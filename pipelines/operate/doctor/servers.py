@@ -247,10 +247,10 @@ def labeller(deployment: Deployment, name: str) -> Finding:
     """Check that a remote labeller's model is not retired, and that its provider answers at no cost."""
     asked, today = labellers(deployment.params)[name], deployment.now.date()
     provider = _provider(deployment, asked.provider)
-    if not (provider.endpoint.url or provider.endpoint.key.get_secret_value()):
-        return failure("no key is set", fix=f"Set {provider.variable}_KEY.")
     if provider.address is None:
         return failure("no address is set", fix=f"Set {provider.variable}_URL.")
+    if not (provider.endpoint.url or provider.endpoint.key.get_secret_value()):
+        return failure("no key is set", fix=f"Set {provider.variable}_KEY.")
     notice = provider.retirement(asked.model)
     retired = notice is not None and notice.retired <= today
     finding = ok("retired") if retired else _answering(deployment, provider, asked=asked, name=name)

@@ -29,7 +29,7 @@ from pipelines.takedown.receipts import TOMBSTONES
 from pipelines.takedown.sweep import lookups
 from pipelines.workspace.clone import BRANCH
 from pipelines.workspace.git import git
-from pipelines.workspace.objects import ObjectStore, configure, file_digest
+from pipelines.workspace.objects import ObjectStore, configure, is_whole
 
 
 def secret(deployment: Deployment) -> Finding:
@@ -320,6 +320,6 @@ def cache(deployment: Deployment, *, deep: bool) -> Finding:
 
 def _whole(path: Path) -> bool:
     try:
-        return file_digest(path) == (path.parent.name + path.name).partition(".")[0]
+        return is_whole(path, path.parent.name + path.name)
     except FileNotFoundError:
         return True  # removed by a takedown meanwhile

@@ -244,9 +244,8 @@ def gpus(need: HardwareNeed, *, here: Sequence[float]) -> Iterator[Gap]:
 def of_corpus(corpus: str, *, sources: Sequence[str], params: Params, today: date) -> Iterator[Gap]:
     """Yield the approvals to read the sources that are not on record, and what the corpus's OCR engine lacks."""
     for name in sources:
-        for field, words in {"access_basis": "access basis", "ethics": "ethics approval"}.items():
-            if getattr(params.sources[name], field) is None:
-                yield Gap(f"{words} of source {name}", put(f"sources.{name}.{field}", "…"))
+        for key in params.sources[name].unset:
+            yield Gap(f"{key.replace('_', ' ')} of source {name}", put(f"sources.{name}.{key}", "…"))
     engine = params.images.ocr.engine
     if params.corpora[corpus].content == "images" and (part := ENGINES.get(engine, params.distributions)).remote:
         for variable in part.variables:

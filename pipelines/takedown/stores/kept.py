@@ -86,8 +86,8 @@ KEPT = (
         "clones and opened items of people",
         "content",
         keeps=(
-            "tables from `corpus clone`: their content is unreadable; users must delete the ids themselves, and"
-            " the folders that `corpus errors --content` wrote as soon as they were read"
+            "tables from `corpus clone` and the clone's own cache: their content is unreadable; users must delete the"
+            " ids themselves, and the folders that `corpus errors --content` wrote as soon as they were read"
         ),
     ),
     Kept(
