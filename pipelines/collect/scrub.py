@@ -71,7 +71,7 @@ _SPELLED = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 # every spelled sign is one of these or has one of these behind it
-_SPELLINGS = (
+_SPELLINGS: tuple[str, ...] = (
     "dot",
     " . ",
     " .com",
