@@ -401,7 +401,7 @@ def _model() -> Any:
     except (ImportError, OSError):
         raise ConfigError(
             "RecogniserMissing",
-            kind="names",
+            kind="names and places",
             package="spaCy and its model en_core_web_sm",
             command="pip install 'crisis-corpus[names]' && python -m spacy download en_core_web_sm",
         ) from None
