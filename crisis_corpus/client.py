@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crisis_corpus import integrity, trusted
+from crisis_corpus import integrity, last_seen, trusted
 from crisis_corpus.errors import RegistryError
 from crisis_corpus.home import MLFLOW_FILE, mlflow_address, of_home
 from crisis_corpus.items import frame_of
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 # As the client's own requirement of mlflow-skinny.
 MLFLOW = "mlflow>=3.17.2,<3.18"
+# In a home: verified files of models by their digest, and the last rows of the journal that were seen.
 CACHE = "models"
 PICKLE = "MLFLOW_ALLOW_PICKLE_DESERIALIZATION"
 
@@ -184,12 +185,12 @@ def _had(
     uri, cache = tracking_uri or mlflow_address(home), cache or home / CACHE
     if not uri:
         raise NoRegistry()
-    with opened(journal_url or _journal_url(home), home=home) as journal:
+    with opened(journal_url or _journal_url(home), home=home, seen=cache / last_seen.FILE) as journal:
         try:
             # imports MLflow, of which the client has the part that asks a server
             with opening():
                 registry = RegistryReader(uri)
-            loadable = trusted.find(name, number, registry=registry, journal=journal, cache=cache)
+            loadable = trusted.find(name, number, registry=registry, journal=journal)
         except ModuleNotFoundError as error:
             raise _missing(error.name or "", what="A registry without a server", packages=[MLFLOW]) from None
     if loadable.stale is not None:
@@ -216,8 +217,8 @@ def _journal_url(home: Path) -> str:
 
 def _asked(name: str, *, known: str, journal_url: str | None) -> str:
     home = _home()
-    with opened(journal_url or _journal_url(home), home=home) as journal:
-        return trusted.token(name, journal=journal, cache=home / CACHE, known=known)
+    with opened(journal_url or _journal_url(home), home=home, seen=home / CACHE / last_seen.FILE) as journal:
+        return trusted.token(name, journal=journal, known=known)
 
 
 def _loaded(version: Version, folder: Path) -> Any:

@@ -26,7 +26,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
-from crisis_corpus import formats
+from crisis_corpus import formats, last_seen
 from crisis_corpus.errors import BadParams, ConfigError, RegistryError
 
 # Ours: room for one or two sentences and a request number.
@@ -160,19 +160,26 @@ class JournalRow:
 
 @dataclass(frozen=True)
 class JournalHead:
-    """The digest of each model's last row at the time ``at``, signed; it says what was not cut since.
+    """What the journal had at a time: rows that are missing from it were removed later.
 
     Args:
-        until: when the head is out of date (ISO 8601), or ``None`` where no housekeeping renews it.
+        at: the time, UTC, as ISO 8601.
+        until: when the head expires, or ``None`` if no housekeeping renews it.
+        last: the digest of each model's last row by model, as JSON.
+        signature: Ed25519 signature of the three, in hexadecimal digits.
     """
 
     at: str
     until: str | None
-    last: Mapping[str, str]
+    last: str
     signature: str = field(default="", repr=False)
 
     def to_sign(self) -> bytes:
         return f"crisis-corpus/head {canonical({'at': self.at, 'until': self.until, 'last': self.last})}".encode()
+
+    def rows(self) -> dict[str, str]:
+        """Return the digests by model; only of a head whose signature was verified."""
+        return dict(json.loads(self.last))
 
 
 class JournalDatabase(Protocol):
@@ -204,10 +211,15 @@ class _Connection:
 
 
 class JournalReader:
-    """A reader of the journal of all models in an open database; ``key`` is the public key, or ``None`` if unknown."""
+    """A reader of the journal of all models in an open database.
 
-    def __init__(self, database: JournalDatabase, *, key: bytes | None) -> None:
-        self._database, self.key = database, key
+    Args:
+        key: the public key, or ``None`` if it is unknown.
+        seen: the file with the last rows that a consumer saw, or ``None`` for the journal's own machine.
+    """
+
+    def __init__(self, database: JournalDatabase, *, key: bytes | None, seen: Path | None = None) -> None:
+        self._database, self.key, self._seen = database, key, seen
 
     def rows(self, name: str | None = None) -> list[JournalRow]:
         """Return the journal rows of one model, oldest first, or of all models, sorted by model name."""
@@ -226,9 +238,12 @@ class JournalReader:
             return last_row(connection, name=name)
 
     def head(self) -> JournalHead | None:
-        """Return the journal's head; ``None`` if it was removed, or if nobody who can sign wrote anything."""
+        """Return the journal's head, whose signature is verified if the key is known; ``None`` if it has none."""
         with self._database.reading() as connection:
-            return head_of(connection)
+            head = head_of(connection)
+        if head is not None and self.key is not None:
+            require_head(head, key=self.key)
+        return head
 
     def verify(self, name: str | None = None, *, known: Mapping[str, str] | None = None) -> int:
         """Check hash chain and signatures of one model's journal rows, or of all; return the number of rows checked.
@@ -243,15 +258,23 @@ class JournalReader:
             for row in rows:
                 if not signed_by(row, key=self.key):
                     raise JournalUnsigned(name=row.name, number=row.number)
-        wanted = list((known or {}).items())
-        if self.key is not None and (rows or head):
-            if head is None or not _signed(head.signature, head.to_sign(), key=self.key):
-                raise JournalBroken(name=name or "all models", number=len(rows), detail="its signed head is missing")
-            wanted += [(model, digest) for model, digest in head.last.items() if name in (None, model)]
-        for model, digest in wanted:
+        missing = "a row that existed is missing"
+        wanted = [(model, digest, missing) for model, digest in (known or {}).items()]
+        if self.key is not None and rows and head is None:
+            raise JournalBroken(name=rows[0].name, number=len(rows) + 1, detail="its signed head is missing")
+        if self.key is not None and head is not None:
+            wanted += [(model, digest, missing) for model, digest in head.rows().items()]
+        if self.key is not None and self._seen is not None:
+            detail = f"a row that was seen here before is missing; if that is meant, delete {self._seen}"
+            stored = last_seen.known(self._seen, key=self.key.hex())
+            wanted += [(model, digest, detail) for model, digest in stored.items()]
+        for model, digest, detail in wanted:
             chain = chains.get(model, [])
-            if digest not in {row.digest for row in chain}:
-                raise JournalBroken(name=model, number=len(chain) + 1, detail="a row that existed is missing")
+            if name in (None, model) and digest not in {row.digest for row in chain}:
+                raise JournalBroken(name=model, number=len(chain) + 1, detail=detail)
+        if self.key is not None and self._seen is not None:
+            newest = {model: chain[-1].digest for model, chain in chains.items()}
+            last_seen.remember(self._seen, newest, key=self.key.hex())
         return len(rows)
 
 
@@ -308,7 +331,7 @@ def public_key(home: Path | None = None) -> bytes | None:
 
 
 @contextmanager
-def opened(url: str, *, home: Path | None = None) -> Iterator[JournalReader]:
+def opened(url: str, *, home: Path | None = None, seen: Path | None = None) -> Iterator[JournalReader]:
     """Open an existing journal and close it at the end of the context; a missing journal is not created.
 
     Signatures are verified if there is a :func:`public_key`.
@@ -325,7 +348,7 @@ def opened(url: str, *, home: Path | None = None) -> Iterator[JournalReader]:
             if not sa.inspect(connection).has_table(journal.name):
                 raise NoJournal()
             require_in(connection, name=journal.name, known=formats.JOURNAL)
-        yield JournalReader(database, key=public_key(home))
+        yield JournalReader(database, key=public_key(home), seen=seen)
     finally:
         database.sql.dispose()
 
@@ -351,16 +374,17 @@ def last_row(connection: sa.Connection, *, name: str) -> JournalRow | None:
 
 
 def head_of(connection: sa.Connection) -> JournalHead | None:
-    """Return the head in an open journal."""
+    """Return the head in an open journal; it is not verified."""
     if not sa.inspect(connection).has_table(journal_head.name):
         return None  # of an earlier release
     values = connection.execute(sa.select(journal_head)).mappings().first()
-    if values is None:
-        return None
-    try:
-        return JournalHead(**{**values, "last": json.loads(values["last"])})
-    except ValueError:
-        return JournalHead("", None, {})  # has no signature
+    return None if values is None else JournalHead(**values)
+
+
+def require_head(head: JournalHead, *, key: bytes) -> None:
+    """Check the signature of a head."""
+    if not _signed(head.signature, head.to_sign(), key=key):
+        raise JournalBroken(name="all models", number=1, detail="its head is not signed with the journal's key")
 
 
 def row_of(values: Mapping[Any, Any]) -> JournalRow:

@@ -5,13 +5,10 @@ It is the version that the journal names, if MLflow's alias agrees. No journal i
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import shutil
 import warnings
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,25 +18,22 @@ from filelock import FileLock
 from crisis_corpus import integrity
 from crisis_corpus.errors import ConfigError, RegistryError
 from crisis_corpus.integrity import NoPack, digest, listing
-from crisis_corpus.journal import BEGINNING, VISIBLE, JournalBroken, JournalReader, JournalRow, of_rows
+from crisis_corpus.journal import BEGINNING, VISIBLE, JournalReader, JournalRow, of_rows
 from crisis_corpus.versions import CHAMPION, NAME, RECORDED, RegistryReader, UnknownModel, Version, delete_compiled
 
 REFERENCE = re.compile(rf"(?:models:/)?({NAME.pattern})(?:@({CHAMPION})|/([1-9]\d{{0,8}}))?", re.ASCII)
 # Ours: attempts to read alias and journal in agreement while the champion changes.
 LOOKS = 3
-# Ours: the housekeeping that confirms the journal runs weekly and the head is valid for two of its runs; after two more
-# nobody can have overlooked the warning.
+# Ours: two weekly runs of the housekeeping, after the two for which the journal's head is valid.
 GRACE = timedelta(days=14)
-# In the folder of verified models: the last row that was seen of each model, by the journal's public key.
-SEEN = "journal_seen.json"
 
 
-class OldJournal(UserWarning):
-    """A warning: nobody confirmed the journal's last rows for weeks, so later decisions may be missing."""
+class StaleJournal(UserWarning):
+    """A warning: the journal's head has expired, so later decisions may be missing."""
 
 
-class JournalOld(RegistryError):
-    """The journal's head is out of date: rows at its end may have been removed."""
+class JournalExpired(RegistryError):
+    """The journal's head expired weeks ago, so rows at its end may have been removed."""
 
     message = "The journal was last confirmed at {at}, so later decisions, such as a withdrawal, may be missing."
     remedy = "Nothing was loaded. On the registry's machine, run `corpus housekeeping`, which confirms the journal."
@@ -123,29 +117,25 @@ def parsed(reference: str) -> tuple[str, int | None]:
     return match[1], int(match[3]) if match[3] else None
 
 
-def token(name: str, *, journal: JournalReader, cache: Path, known: str = BEGINNING) -> str:
+def token(name: str, *, journal: JournalReader, known: str = BEGINNING) -> str:
     """Return the digest of the last journal row that concerns consumers of a model.
 
     Such a row promotes a version, rolls back to it, withdraws it or marks it as stale. ``known`` is a token that was
     returned earlier, which the journal must still contain.
     """
-    return _token(_rows(name, journal=journal, cache=cache, known=known))
+    return _token(_rows(name, journal=journal, known=known))
 
 
-def find(
-    name: str, number: int | None, *, registry: RegistryReader, journal: JournalReader, cache: Path | None
-) -> Trusted:
+def find(name: str, number: int | None, *, registry: RegistryReader, journal: JournalReader) -> Trusted:
     """Return a model's version with this number, or the champion if ``number`` is ``None``, if it may be loaded.
-
-    The last row that was seen of the model is remembered in the folder ``cache``: a journal without it was cut.
 
     During a change of the champion the earlier champion is returned: a decision takes effect with the journal row that
     completes the change.
     """
     if number is None:
-        number, rows = _champion(name, registry=registry, journal=journal, cache=cache)
+        number, rows = _champion(name, registry=registry, journal=journal)
     else:
-        rows = _rows(name, journal=journal, cache=cache)
+        rows = _rows(name, journal=journal)
     for row in rows:
         if row.event == "withdrawn" and row.from_version == number:
             raise Withdrawn(name=name, version=number, at=row.at[:10], number=row.number, why=row.why)
@@ -160,11 +150,9 @@ def find(
     return Trusted(version, registered[-1], _token(rows), of_rows(name, rows).stale.get(number))
 
 
-def _champion(
-    name: str, *, registry: RegistryReader, journal: JournalReader, cache: Path | None
-) -> tuple[int, list[JournalRow]]:
+def _champion(name: str, *, registry: RegistryReader, journal: JournalReader) -> tuple[int, list[JournalRow]]:
     for _ in range(LOOKS):
-        rows = _rows(name, journal=journal, cache=cache)
+        rows = _rows(name, journal=journal)
         now, alias = of_rows(name, rows), registry.alias(name)
         # a move is between setting the alias and recording it
         moving = now.intention is not None and alias == now.intention.to_version
@@ -178,15 +166,13 @@ def _champion(
     raise AliasUntrusted(name=name, alias=alias or "no version", journal=now.champion or "no version")
 
 
-def _rows(name: str, *, journal: JournalReader, cache: Path | None, known: str = BEGINNING) -> list[JournalRow]:
+def _rows(name: str, *, journal: JournalReader, known: str = BEGINNING) -> list[JournalRow]:
     journal.verify(name, known=None if known == BEGINNING else {name: known})
     rows = journal.rows(name)
     if not rows and (models := journal.models()):
         raise UnknownModel(name=name, known=", ".join(models))
     if journal.key is not None:
         _require_recent(journal, now=datetime.now(UTC))
-        if cache is not None:
-            _remember(name, rows, key=journal.key.hex(), path=cache / SEEN)
     return rows
 
 
@@ -196,28 +182,9 @@ def _require_recent(journal: JournalReader, *, now: datetime) -> None:
         return
     late = now - datetime.fromisoformat(head.until)
     if late > GRACE:
-        raise JournalOld(at=head.at[:10])
+        raise JournalExpired(at=head.at[:10])
     if late > timedelta():
-        warnings.warn(f"the journal of decisions was last confirmed at {head.at[:10]}", OldJournal, stacklevel=2)
-
-
-def _remember(name: str, rows: Sequence[JournalRow], *, key: str, path: Path) -> None:
-    """Refuse rows without the last one that was seen, and keep the new last one where the folder can be written."""
-    try:
-        seen = dict(json.loads(path.read_bytes()))
-    except (OSError, ValueError, TypeError):
-        seen = {}
-    number, digest = seen.get(key, {}).get(name, (0, ""))
-    if number and digest not in {row.digest for row in rows}:
-        detail = f"a row that was seen here before is missing; if that is meant, delete {path}"
-        raise JournalBroken(name=name, number=len(rows) + 1, detail=detail)
-    if rows and rows[-1].number > number:
-        part = path.with_suffix(f".{os.getpid()}")
-        seen = seen | {key: {**seen.get(key, {}), name: [rows[-1].number, rows[-1].digest]}}
-        with suppress(OSError):  # a consumer may have no folder that lasts
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            part.write_text(json.dumps(seen))
-            part.replace(path)
+        warnings.warn(f"the journal of decisions was last confirmed at {head.at[:10]}", StaleJournal, stacklevel=2)
 
 
 def _token(rows: Sequence[JournalRow]) -> str:

@@ -60,8 +60,8 @@ KEEPING = """[ ! -e {state} ] || . {state}
 """
 # Programs of others that pages print; `corpus` and `make` are checked word by word.
 OTHERS = re.compile(
-    r"mv|\.|airflow|aws|cat|cd|consumer/bin/python|curl|docker|dvc|export|find|git|helm|kill|kubectl|mkdir|mlflow|"
-    "pg_dump|pg_restore|python3?|read|set|sha256sum|source|vllm"
+    r"mv|\.|airflow|aws|cat|cd|consumer/bin/python|curl|docker|dvc|export|find|git|grep|helm|kill|kubectl|mkdir|mlflow|"
+    "pg_dump|pg_restore|python3?|read|set|sha256sum|source|vllm|xargs"
 )
 
 

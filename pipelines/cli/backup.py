@@ -83,14 +83,12 @@ def housekeeping(
     from pipelines.operate import housekeeping as stage
     from pipelines.registry.journal import Journal
     from pipelines.registry.transitions import published_anchors
+    from pipelines.store.vault.engine import file_missing
     from pipelines.workspace.clone import require_corpus
 
     settings = Settings.from_env()
     require_corpus(settings)
     require_mlflow(settings)
-    if not dry_run:
-        with doing("confirming the journal"), Journal.of(settings) as journal:
-            journal.confirm(known=published_anchors(settings))
     with doing("looking for what is old"):
         parts = stage.due(settings, now=now(), airflow=airflow)
     found = {name: part.found for name, part in parts.items()}
@@ -101,6 +99,9 @@ def housekeeping(
         counts = ", ".join(f"{part.count} in {name}" for name, part in parts.items() if part.count)
         confirm(f"removes old files, rows and runs: {counts}", count=count, yes=yes)
     emit(stage.run(parts, say=say))
+    if not file_missing(settings.journal_url):
+        with doing("confirming the journal"), Journal.of(settings) as journal:
+            journal.confirm(known=published_anchors(settings))
 
 
 vault = group(

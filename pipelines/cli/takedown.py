@@ -82,7 +82,7 @@ def takedown(
     done = [receipt for receipt in receipts(settings) if receipt.reason == reason]
     if not dry_run and file == [request] and done and not request.exists():
         # the file is removed when all is done, but the worker may be killed before Airflow records the success
-        emit(_said(_summary(done[-1])))
+        emit(_with_next_step(_summary(done[-1])))
         return
     if missing := next((path for path in file or () if path != STDIN and not path.exists()), None):
         raise typer.BadParameter(f"there is no file {missing}", param_hint="'--file'")
@@ -92,7 +92,7 @@ def takedown(
     _forget_index(settings, scan=scan, dry_run=dry_run)
     with open_vault(settings) as vault:
         options: dict[str, Any] = {"dry_run": dry_run, "yes": yes, "settings": settings, "vault": vault}
-        done_now = _said(_taken_down(asked, reason=reason or "", who=who, **options))
+        done_now = _with_next_step(_taken_down(asked, reason=reason or "", who=who, **options))
         emit(done_now if dry_run else done_now | _on_hub(settings, vault=vault))
     for path in (file or ()) if not dry_run else ():
         if path != STDIN:
@@ -227,10 +227,11 @@ def run_pending(
                 removal.refresh(settings=settings, vault=vault, now=now())
         on_hub = {} if dry_run else _on_hub(settings, vault=vault)
     again = {key: sorted({c for takedown in done for c in takedown.get(key, ())}) for key in ("retrain", "measure")}
-    emit(_said({"replayed": replayed, "due": dict(Counter(due.values())), "takedowns": done} | again) | on_hub)
+    summary = {"replayed": replayed, "due": dict(Counter(due.values())), "takedowns": done} | again
+    emit(_with_next_step(summary) | on_hub)
 
 
-def _said(summary: dict[str, Any]) -> dict[str, Any]:
+def _with_next_step(summary: dict[str, Any]) -> dict[str, Any]:
     """Print, for each corpus that had one of the records, the command that runs what is due; return the summary."""
     for corpus in summary.get("measure", ()):
         fits = "fits the models that learnt from them anew, and " if corpus in summary["retrain"] else ""

@@ -84,7 +84,7 @@ def pin(name: str, *, corpus: str, registry: Registry, journal: Journal, root: P
 
     The same champion gives equal bytes.
     """
-    champion = trusted.find(name, None, registry=registry, journal=journal, cache=None)
+    champion = trusted.find(name, None, registry=registry, journal=journal)
     version = champion.version.version
     test = drift.reference(journal, name=name, version=version)
     made = Pin(name=name, version=version, files=champion.files, test=test)
@@ -181,7 +181,7 @@ def _pinned(pinned: Pin, *, task: Task, settings: Settings, vault: Vault) -> _Pi
     """Check that the pinned version may be run, and return it as a model of the task."""
     addresses = {"tracking_uri": settings.mlflow_tracking_uri, "journal_url": settings.journal_url}
     with journals.opened(settings.journal_url) as journal:
-        known = trusted.find(pinned.name, pinned.version, registry=Registry.open(settings), journal=journal, cache=None)
+        known = trusted.find(pinned.name, pinned.version, registry=Registry.open(settings), journal=journal)
     if known.files != pinned.files:
         raise RegistryError(
             "CannotScore", uri=known.version.uri, detail="the files of this version differ from those that models/ pins"

@@ -34,6 +34,7 @@ from crisis_corpus.journal import (
     journal_head,
     last_row,
     metadata,
+    require_head,
     row_of,
     sealed,
     signed_by,
@@ -118,9 +119,11 @@ class Journal(JournalReader, Store):
             for statement in _APPEND_ONLY[engine.backend] if new or engine.backend == "sqlite" else ():
                 connection.exec_driver_sql(statement)
             opened = cls(engine, clock=clock, signer=Signer(secret, purpose="journal") if secret else None)
-            if not sa.inspect(connection).has_table(journal_head.name):
+            if secret and not sa.inspect(connection).has_table(journal_head.name):
+                # of an earlier release: its rows are taken as they are
                 journal_head.create(connection)
-                opened._renew(connection)
+                newest = sa.select(journal.c.name, journal.c.digest).order_by(journal.c.number)
+                opened._renew(connection, {row.name: row.digest for row in connection.execute(newest)})
         return opened
 
     def append(
@@ -141,8 +144,7 @@ class Journal(JournalReader, Store):
         ``after`` is the number that the model's last row must still have (0: no row), or ``None`` to skip this check.
         """
         decided = signed(who, why)
-        if self._signer is None:
-            raise CannotSign
+        signer = self._signing()
         if event not in get_args(Event):
             raise BadParams(where="event", detail=f"'{event}' is not an event of the journal")
         with self.engine.writing() as connection:
@@ -166,36 +168,44 @@ class Journal(JournalReader, Store):
                 "files": files,
                 "previous": last.digest if last else BEGINNING,
             }
-            if last is not None and not signed_by(last, key=self._signer.public):
+            if last is not None and not signed_by(last, key=signer.public):
                 raise JournalUnsigned(name=name, number=number)
             digest = sealed(values)
-            values |= {"digest": digest, "signature": self._signer.sign(to_sign(digest)).hex()}
-            before = head_of(connection)
-            if before is not None and before.last.get(name, BEGINNING) != values["previous"]:
+            values |= {"digest": digest, "signature": signer.sign(to_sign(digest)).hex()}
+            head = head_of(connection)
+            if head is not None:
+                require_head(head, key=signer.public)
+            elif connection.execute(sa.select(journal.c.number).limit(1)).first():
+                raise JournalBroken(name=name, number=number + 1, detail="its signed head is missing")
+            # the rows of other models are taken from the head: a new one must not hide that they were cut
+            rows = head.rows() if head else {}
+            if rows.get(name, BEGINNING) != values["previous"]:
                 raise JournalBroken(name=name, number=number + 1, detail="a row that existed is missing")
             connection.execute(sa.insert(journal), values)
-            self._renew(connection)
+            self._renew(connection, rows | {name: digest}, dated=bool(head and head.until))
         return row_of(values)
 
     def confirm(self, *, known: Mapping[str, str] | None = None) -> None:
-        """Verify the journal and renew its head, which from now on is out of date after :data:`VALID`."""
-        if not self.verify(known=known):
-            return
+        """Verify the journal, and date its head anew: it expires after :data:`VALID`."""
+        self.verify(known=known)
         with self.engine.writing() as connection:
-            self._renew(connection, dated=True)
+            if head := head_of(connection):
+                require_head(head, key=self._signing().public)
+                self._renew(connection, head.rows(), dated=True)
 
-    def _renew(self, connection: sa.Connection, *, dated: bool = False) -> None:
+    def _signing(self) -> Signer:
         if self._signer is None:
-            return
-        before, at = head_of(connection), self._clock().astimezone(UTC)
-        dated |= before is not None and before.until is not None
+            raise CannotSign
+        return self._signer
+
+    def _renew(self, connection: sa.Connection, rows: Mapping[str, str], *, dated: bool = False) -> None:
+        """Replace the head by one with these last rows (digests by model)."""
+        at = self._clock().astimezone(UTC)
         until = (at + VALID).isoformat(timespec="seconds") if dated else None
-        newest = sa.select(journal.c.name, journal.c.digest).order_by(journal.c.number)
-        last = {row.name: row.digest for row in connection.execute(newest)}
-        head = JournalHead(at.isoformat(timespec="seconds"), until, last)
-        values = {"at": head.at, "until": until, "last": canonical(last)}
+        head = JournalHead(at.isoformat(timespec="seconds"), until, canonical(rows))
+        signature = self._signing().sign(head.to_sign()).hex()
         connection.execute(sa.delete(journal_head))
-        connection.execute(sa.insert(journal_head), values | {"signature": self._signer.sign(head.to_sign()).hex()})
+        connection.execute(sa.insert(journal_head), asdict(head) | {"signature": signature})
 
 
 def signed(who: str, why: str) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import warnings
 from collections.abc import Iterator
-from contextlib import closing, nullcontext
+from contextlib import closing, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import pytest
 from crisis_corpus import client
 from crisis_corpus import journal as reading
 from crisis_corpus.journal import KEY_FILE, JournalBroken, JournalUnsigned, canonical, opened, sealed
-from crisis_corpus.trusted import JournalOld, OldJournal
+from crisis_corpus.trusted import JournalExpired, StaleJournal
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams
 from pipelines.registry import transitions
@@ -162,7 +162,7 @@ def anchored(settings: Settings, journal: Journal, tmp_path: Path) -> Journal:
 def test_a_tag_in_the_corpus_repository_reveals_a_cut_journal(settings: Settings, anchored: Journal, left: int) -> None:
     rows = rows_of(settings)[:left]
     cut(settings, rows=4 - left)
-    # with the head of that time, which whoever reads the database could have kept
+    # an operator's process makes a new head where the table is missing
     with closing(database(settings)) as connection:
         connection.execute("DROP TABLE journal_head")
     with Journal.of(settings) as again:
@@ -259,10 +259,15 @@ def test_rows_cut_at_the_end_are_refused_by_the_signed_head(settings: Settings, 
         reader.verify(NAME)
     with pytest.raises(JournalBroken):
         client.token(NAME, journal_url=settings.journal_url)
-    if head == "kept":
-        # the next decision must not make the cut good
-        with pytest.raises(JournalBroken):
-            journal.append(NAME, event="gated", to_version=2, **SAID)
+    # the next decision, also about another model, must not make the cut good
+    with pytest.raises(JournalBroken):
+        journal.append(NAME, event="gated", to_version=2, **SAID)
+    with suppress(JournalBroken):
+        journal.append("another-model", event="registered", to_version=1, **SAID)
+    with pytest.raises(JournalBroken):
+        journal.confirm()
+    with opened(settings.journal_url) as reader, pytest.raises(JournalBroken):
+        reader.verify(NAME)
 
 
 def test_a_consumer_that_saw_a_row_refuses_an_older_journal_with_its_own_head(
@@ -279,14 +284,14 @@ def test_a_consumer_that_saw_a_row_refuses_an_older_journal_with_its_own_head(
         journal.verify(known={NAME: "f" * 64})
 
 
-@pytest.mark.parametrize(("days", "outcome"), [(13, None), (20, OldJournal), (29, JournalOld)])
+@pytest.mark.parametrize(("days", "outcome"), [(13, None), (20, StaleJournal), (29, JournalExpired)])
 def test_a_head_that_nobody_confirms_is_a_warning_and_then_a_refusal(
     settings: Settings, journal: Journal, days: int, outcome: type[Exception] | None
 ) -> None:
     with Journal.of(settings, clock=lambda: datetime.now(UTC) - timedelta(days=days)) as older:
         older.confirm()
-    expected = pytest.warns(OldJournal) if outcome is OldJournal else nullcontext()
-    with pytest.raises(JournalOld) if outcome is JournalOld else expected, warnings.catch_warnings():
+    expected = pytest.warns(StaleJournal) if outcome is StaleJournal else nullcontext()
+    with pytest.raises(JournalExpired) if outcome is JournalExpired else expected, warnings.catch_warnings():
         if outcome is None:
             warnings.simplefilter("error")
         client.token(NAME, journal_url=settings.journal_url)
@@ -307,5 +312,10 @@ def test_a_journal_of_the_first_release_gets_a_head_when_it_is_opened(settings: 
         connection.execute("DROP TABLE journal_head")
     with opened(settings.journal_url) as reader, pytest.raises(JournalBroken, match="signed head"):
         reader.verify(NAME)
+    # by a process without the secret it gets none
+    with Journal.open(settings.journal_url) as unsigned:
+        assert unsigned.verify() == 4
     with Journal.of(settings) as again:
         assert again.verify() == 4
+        again.append(NAME, event="gated", to_version=2, **SAID)
+        assert again.verify() == 5

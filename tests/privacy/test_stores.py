@@ -98,6 +98,7 @@ def _is_home(node: ast.AST, *, own: bool) -> bool:
 def _constant(node: ast.AST) -> str:
     # a name is looked up where it is a constant of a module
     constants = {
+        "CACHE": "models",
         "LOCK": "rounds.lock",
         "MAP": "takedowns",
         "FOLDER": "takedowns",

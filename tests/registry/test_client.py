@@ -18,13 +18,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from crisis_corpus import client, integrity
+from crisis_corpus import client, integrity, last_seen
 from crisis_corpus.client import NotInstalled, NotLoaded, changed, download, load, token
 from crisis_corpus.integrity import digest
 from crisis_corpus.items import BadItems, frame_of
 from crisis_corpus.journal import BEGINNING, JournalBroken, NoJournal
 from crisis_corpus.trusted import (
-    SEEN,
     AliasUntrusted,
     BadReference,
     FilesChanged,
@@ -89,7 +88,7 @@ def test_what_was_downloaded_serves_until_it_is_altered(
     (integrity.place(cache / version.digest) / "words.json").write_text("{}")
     source.with_name("away").rename(source)
     assert load(f"{NAME}/1", cache=cache).predict(ASKED)["labels"][0] == [GRAVEST]
-    assert sorted(path.suffix for path in cache.iterdir() if path.name != SEEN) == ["", ".lock"]
+    assert sorted(path.suffix for path in cache.iterdir() if path.name != last_seen.FILE) == ["", ".lock"]
 
 
 def test_who_serves_gets_a_verified_folder_and_nothing_is_run(context: Context, tmp_path: Path) -> None:

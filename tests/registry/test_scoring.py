@@ -33,7 +33,7 @@ from tests.refusals import refused
 from tests.registry import small_registry
 from tests.registry.receiver import Receiver, receiver
 from tests.registry.small_registry import GRAVEST, NAME, WHO, add, opened, saved, take_down, trained
-from tests.small_corpus import begin, code_of, full
+from tests.small_corpus import begin, code_of, full, sign
 from tests.train import small_memes, small_posts
 
 __all__ = ["receiver"]
@@ -283,6 +283,7 @@ def test_a_month_that_differs_from_the_test_is_named_published_and_notified(
         "name": NAME, "event": "drift", "version": 1, "months": found["exceeded"], "at": sent["timestamp"]
     }  # fmt: skip
     monkeypatch.setenv("CORPUS_SECRET", small_registry.SECRET.hex())
+    sign(context.settings)
     part = status.gather(context.settings)["corpora"]["memes"]["drift"][NAME]
     assert (part["months"], part["drifted"], part["newest"]) == (3, len(found["exceeded"]), "2023-01")
     assert GRAVEST in part["exceeded"]

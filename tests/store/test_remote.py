@@ -163,5 +163,5 @@ def test_options_of_another_remote_reach_the_configuration(tmp_path: Path, monke
     begin(settings, code=code_of(tmp_path / "code", CODE))
     with workspace(settings) as clone:
         assert clone.repo.config["remote"]["corpus"] == {
-            "url": "ssh://host/corpus", "user": "corpus", "port": 2222, "allow_agent": False, "verify": False
+            "url": "ssh://host/corpus", "user": "corpus", "port": 2222, "allow_agent": False, "verify": True
         }  # fmt: skip

@@ -21,15 +21,14 @@ from crisis_corpus_sandbox.reddit.captions import PHRASES
 from crisis_corpus_sandbox.reddit.label_quotas import CRADLE, NAMES
 from crisis_corpus_sandbox.reddit.narratives import fingerprint, recognise
 from crisis_corpus_sandbox.reddit.post_world import INJECTIONS
+from pipelines.datasets.features import HEADS
 from pipelines.label.attacks import attacks
 from pipelines.llm.prompts import clean
 
 CALM = "no_crisis"
 # The delimiter that a prompt puts around a post: a word that the post's author cannot know.
 DELIMITER = re.compile(r"(?<![0-9A-Za-z])[0-9a-f]{16}(?![0-9A-Za-z])")
-KEYS = re.compile(
-    r'"(labels|figurative|severity|related|modality|context|cause_effect|figures_of_speech|mental_state)"'
-)
+KEYS = re.compile(rf'"(labels|figurative|severity|related|modality|context|{"|".join(HEADS)})"')
 # Spellings used in CRADLE's own tables and prose (SPEC.md 1.4, 19).
 ALIASES = {
     n: n.replace("_active_", "(active)_").replace("_passive_", "(passive)_") for n in CRADLE if "suicide" in n
