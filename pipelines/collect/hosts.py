@@ -39,6 +39,8 @@ NO_ADDRESS = FILE | frozenset(_WORD.split())
 _NO_WORD = re.compile("[a-z]-[a-z0-9]|[a-z][0-9]")
 # Even before a slash, these two are more often file extensions.
 SOURCE = frozenset({"md", "py"})
+# Names of products, not of hosts.
+PRODUCTS = frozenset({"asp.net", "ado.net", "vb.net", "socket.io", "draw.io", "character.ai", "c.ai", "monday.com"})
 # Second-level labels under which countries register names, such as co.in.
 SECOND = frozenset({"ac", "co", "com", "edu", "gov", "net", "org"})
 
@@ -49,8 +51,8 @@ def is_address(host: str, *, alone: bool) -> bool:
     If a path or port follows (not ``alone``), nearly every domain ending counts.
     """
     lowered = host.lower()
-    if lowered.startswith("www."):
-        return True
+    if lowered.startswith("www.") or lowered in PRODUCTS:
+        return lowered not in PRODUCTS or not alone
     rest, _, ending = lowered.rpartition(".")
     if ending not in ENDINGS or not alone:
         return ending in ENDINGS and ending not in SOURCE

@@ -10,8 +10,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pipelines.collect.read.words import words
+
+_BEFORE_RUN = r"(?:(?<![A-Za-z\u00c0-\u024f0-9])|(?<=\bph)|(?<=\btel))"
 _RUN = re.compile(
-    r"(?:\+[(]?|(?<![^\W_])[(]{0,2})[0-9]++(?:[)]?[ \u00a0]?[-./_\u2010-\u2015(]?[ \u00a0]?[(]?[0-9]++)*+"
+    rf"(?:\+[(]?|{_BEFORE_RUN}[(]{{0,2}})[0-9]++"
+    r"(?:[)]?[ \u00a0]?[-./_\u2010-\u2015\u2022\u00b7(]?[ \u00a0]?[(]?[0-9]++)*+"
 )
 _GROUP = re.compile(r"[0-9]++")
 # the digits of the shortest number, as near to each other as in a run
@@ -19,23 +23,50 @@ _ENOUGH = re.compile(r"[0-9](?:[^0-9]{0,5}[0-9]){6}")
 _MONEY_BEFORE = re.compile(r"[$€£¥₹][ \u00a0]?[+(]?$")
 _MONEY_AFTER = re.compile(r"[ \u00a0]?(?:[€£$¥₹%]|(?:usd|eur|gbp|dollars?|euros?|bucks|pounds)\b)", re.IGNORECASE)
 # a word that announces a number, within a few words before it
+_NUMBERED = "".join(
+    rf"(?<!\b{word} )"
+    for word in words(
+        "order case tracking ticket reference ref account serial part model item invoice policy flight id"
+    )
+)
 _CUE = re.compile(
-    r"(?<!<)\b(?:call|phone|ph|tel|telephone|mobile|mob|cell|whatsapp|wa|sms|te?xt|fax|dial|ring|(?:my|cell|phone) "
-    r"(?:number|num|no|nr|digits|#)|digits are|hmu|hit me up|reach (?:me|us|him|her)|contact|message me|imessage|"
-    r"viber)(?:\b|(?<=#))[^0-9\n]{0,16}$",
-    re.IGNORECASE,
+    rf"""(?<!<)(?:\b(?:call|phone|ph|tel|telephone|mobile|mob|cell|whatsapp|whats\s?app|wa|wpp|zap|sms|te?xt|fax|dial
+    |ring|hp|(?:my|cell|phone)\ (?:num|no|nr|digits|\#)|digits\ are|hmu|hit\ me\ up|reach\ (?:me|us|him|her)|contact|message\ me|
+    imessage|viber|{_NUMBERED}(?:number|n[uú]mero|num[eé]ro|nummer|numer)|cel|fijo|fixe|festnetz|celu|celular|m[oó]vil|tel[eé]fono|telefon[eo]?|
+    t[eé]l[eé]phone|t[eé]l|handy|mobil|kom[oó]rka|ll[aá]ma(?:me|r|dme)?|appelle[zr]?|zadzwoń|dzwoń|ruf|ligue|liga|chiama(?:mi)?)
+    (?:\b|(?<=\#))|\b(?:тел|звоните|позвони|номер)|电话|手机|微信|電話|携帯|连系|전화)[^0-9\n]{{0,16}}$""",
+    re.IGNORECASE | re.VERBOSE,
 )
 _CUE_AFTER = re.compile(
-    r"[,;.:]? (?:(?:please )?(?:call|text|txt|ring|whatsapp) (?:me|us|or)\b|(?:is|was) (?:my|his|her|our|their) "
-    r"(?:number|cell|phone|mobile|digits)\b)",
+    r"""[,;.:]?\ (?:(?:please\ )?(?:call|text|txt|ring|whatsapp)\ (?:me|us|or)\b|(?:pe|par)\ call\b|call\ kar
+    |(?:is|was)\ (?:my|his|her|our|their)\ (?:new\ |cell\ |work\ |phone\ )?(?:number|cell|phone|mobile|digits)\b
+    |(?:es|é|e|est|ist|is|to)\ (?:mi|meu|mon|meine?|mijn|il\ mio|m[oó]j)\ 
+    |(?:on\ )?whatsapp\b|звоните|chama\b|llama)""",
+    re.IGNORECASE | re.VERBOSE,
+)
+# what is announced as another number
+_OTHER_NUMBER = re.compile(
+    r"\b(?:order|tracking|case|ticket|invoice|serial|isbn|model|part|item|reference|confirmation|policy)"
+    r"(?: (?:number|no|num|nr|id)\b)?[.:#]{0,2} ?#?$",
     re.IGNORECASE,
 )
 _CUE_CHARACTERS = 32
 _EXTENSION = re.compile(r"[ \u00a0]?(?:x|ext\.?)[ \u00a0]?[0-9]{1,5}\b", re.IGNORECASE)
 # "1800 555 0199", "1300 975 707"
 _SERVICE = re.compile("1[389]00")
-_EXIT = re.compile("00[1-9]")
+_EXIT = re.compile("00(?:[1-9]|$)")
 _TRUNK = re.compile("0[1-9]")
+# a digit in words; "double" and the like stand for one more
+_WORD_DIGITS = dict.fromkeys(words("zero oh one two three four five six seven eight nine double triple hundred"), 1)
+_TENS = (
+    "ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty"
+)
+_WORD_DIGITS |= dict.fromkeys([*words(_TENS), "seventy", "eighty", "ninety"], 2)
+DIGIT_WORDS = tuple(_WORD_DIGITS)
+_WORD_DIGIT = rf"(?:{'|'.join(sorted(_WORD_DIGITS, key=len, reverse=True))}|[0-9]{{1,4}})(?!\w)"
+_COUNTED = re.compile(r"one\W+two\W+three|three\W+two\W+one", re.IGNORECASE)
+_WORDS = re.compile(rf"(?<!\w){_WORD_DIGIT}(?:[-,. ]{{1,2}}{_WORD_DIGIT})++", re.IGNORECASE)
+_FEWEST_WORDS = 3
 _YEAR = re.compile(r"(?:19|20)[0-9]{2}")
 # E.164: at most 15 digits including the country code; no international number in use has fewer than 8.
 _INTERNATIONAL = range(8, 16)
@@ -45,7 +76,7 @@ _ANNOUNCED = range(7, 16)
 _MOST_GROUPS = 16
 # characters of a run that libphonenumber is shown
 _LONGEST_RUN = 100
-_BETWEEN = " \u00a0-./_)\u2010\u2011\u2012\u2013\u2014\u2015"
+_BETWEEN = " \u00a0-./_)\u2010\u2011\u2012\u2013\u2014\u2015\u2022\u00b7"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +96,9 @@ def phones(text: str, *, regions: Sequence[str] = ()) -> list[tuple[int, int]]:
     if not _ENOUGH.search(text):  # the search for runs takes ten times as long
         return numbers
     for run in _RUN.finditer(text):
-        if run.end() - run.start() >= 7:
+        if run.end() - run.start() >= 7 and not _OTHER_NUMBER.search(
+            text, max(0, run.start() - _CUE_CHARACTERS), run.start()
+        ):
             own = _cut(text, start=run.start(), end=run.end())
             numbers += own or _national(text, start=run.start(), end=run.end(), regions=regions)
     return numbers
@@ -85,6 +118,18 @@ def _national(text: str, *, start: int, end: int, regions: Sequence[str]) -> lis
         if spans:
             return spans
     return []
+
+
+def in_words(text: str) -> list[tuple[int, int]]:
+    """Return the numbers that are written in words, all or in part, but not those of somebody who counts."""
+    found = []
+    for match in _WORDS.finditer(text):
+        parts = re.findall("[a-z]+|[0-9]+", match.group().lower())
+        spoken = [_WORD_DIGITS[part] for part in parts if part in _WORD_DIGITS]
+        digits = sum(spoken) + sum(len(part) for part in parts if part.isdigit())
+        if len(spoken) >= _FEWEST_WORDS and digits in _ANNOUNCED and not _COUNTED.search(match.group()):
+            found.append(match.span())
+    return found
 
 
 def _is_announced(text: str, *, start: int, end: int) -> bool:
@@ -135,7 +180,7 @@ def _phone(groups: list[_DigitGroup], *, announced: bool, continued: bool) -> in
     if "+" in first.before or _EXIT.match(first.digits):
         if length := _longest(groups, allowed=_INTERNATIONAL):
             return length
-    elif length := _north_american(groups):
+    elif length := _north_american(groups) or _area_in_brackets(groups):
         return length
     if _TRUNK.match(first.digits) and not continued and (length := _longest(groups, allowed=_NATIONAL)):
         return length
@@ -145,6 +190,16 @@ def _phone(groups: list[_DigitGroup], *, announced: bool, continued: bool) -> in
     if announced and (length := _longest(groups, allowed=_ANNOUNCED)):
         return 0 if all(_YEAR.fullmatch(g.digits) for g in groups[:length]) else length
     return 0
+
+
+def _area_in_brackets(groups: list[_DigitGroup]) -> int:
+    """Return the groups of a number with its area in brackets, behind Russia's 8 or another trunk, or nothing."""
+    area = 1 if len(groups[0].digits) == 1 and len(groups) > 1 else 0
+    rest = groups[area : area + 5]
+    if len(rest) < 2 or "(" not in rest[0].before or ")" not in rest[1].before or _YEAR.fullmatch(rest[1].digits):
+        return 0
+    length = _longest(rest, allowed=_NATIONAL)
+    return area + length if length > 1 and len(rest[0].digits) in range(2, 6) else 0
 
 
 def _north_american(groups: list[_DigitGroup]) -> int:
