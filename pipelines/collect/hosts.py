@@ -40,7 +40,7 @@ _NO_WORD = re.compile("[a-z]-[a-z0-9]|[a-z][0-9]")
 # Even before a slash, these two are more often file extensions.
 SOURCE = frozenset({"md", "py"})
 # Names of products, not of hosts.
-PRODUCTS = frozenset({"asp.net", "ado.net", "vb.net", "socket.io", "draw.io", "character.ai", "c.ai", "monday.com"})
+PRODUCTS = frozenset({"asp.net", "ado.net", "vb.net", "socket.io"})
 # Second-level labels under which countries register names, such as co.in.
 SECOND = frozenset({"ac", "co", "com", "edu", "gov", "net", "org"})
 

@@ -31,16 +31,17 @@ _NUMBERED = "".join(
 )
 _CUE = re.compile(
     rf"""(?<!<)(?:\b(?:call|phone|ph|tel|telephone|mobile|mob|cell|whatsapp|whats\s?app|wa|wpp|zap|sms|te?xt|fax|dial
-    |ring|hp|(?:my|cell|phone)\ (?:num|no|nr|digits|\#)|digits\ are|hmu|hit\ me\ up|reach\ (?:me|us|him|her)|contact|message\ me|
-    imessage|viber|{_NUMBERED}(?:number|n[uú]mero|num[eé]ro|nummer|numer)|cel|fijo|fixe|festnetz|celu|celular|m[oó]vil|tel[eé]fono|telefon[eo]?|
-    t[eé]l[eé]phone|t[eé]l|handy|mobil|kom[oó]rka|ll[aá]ma(?:me|r|dme)?|appelle[zr]?|zadzwoń|dzwoń|ruf|ligue|liga|chiama(?:mi)?)
+    |ring|hp|(?:my|cell|phone)\ (?:num|no|nr|digits|\#)|digits\ are|hmu|hit\ me\ up|reach\ (?:me|us|him|her)|contact
+    |message\ me|imessage|viber|{_NUMBERED}(?:number|n[uú]mero|num[eé]ro|nummer|numer)|cel|fijo|fixe|festnetz|celu
+    |celular|m[oó]vil|tel[eé]fono|telefon[eo]?|t[eé]l[eé]phone|t[eé]l|handy|mobil|kom[oó]rka|ll[aá]ma(?:me|r|dme)?
+    |appelle[zr]?|zadzwoń|dzwoń|ruf|ligue|liga|chiama(?:mi)?)
     (?:\b|(?<=\#))|\b(?:тел|звоните|позвони|номер)|电话|手机|微信|電話|携帯|连系|전화)[^0-9\n]{{0,16}}$""",
     re.IGNORECASE | re.VERBOSE,
 )
 _CUE_AFTER = re.compile(
     r"""[,;.:]?\ (?:(?:please\ )?(?:call|text|txt|ring|whatsapp)\ (?:me|us|or)\b|(?:pe|par)\ call\b|call\ kar
     |(?:is|was)\ (?:my|his|her|our|their)\ (?:new\ |cell\ |work\ |phone\ )?(?:number|cell|phone|mobile|digits)\b
-    |(?:es|é|e|est|ist|is|to)\ (?:mi|meu|mon|meine?|mijn|il\ mio|m[oó]j)\ 
+    |(?:es|é|e|est|ist|is|to)\ (?:mi|meu|mon|meine?|mijn|il\ mio|m[oó]j)\b
     |(?:on\ )?whatsapp\b|звоните|chama\b|llama)""",
     re.IGNORECASE | re.VERBOSE,
 )
