@@ -10,7 +10,7 @@ from pipelines.collect.reading import Spans
 
 # services, and words for an account
 _SERVICE = (
-    r"insta(?:gram)?|ig|snap(?:chat)?|sc|kik|disc(?:ord)?|dc|telegram|tg|twitter|tik\s?tok|psn|xbox(?:\slive)?|gamer\s?tag|gt"
+    r"insta[a-z]{0,6}|ig|snap(?:chat)?|sc|kik|disc(?:ord)?|dc|telegram|tg|twitter|tik\s?tok|psn|xbox(?:\slive)?|gamer\s?tag|gt"
     r"|steam|twitch|reddit(?:or)?|user(?:\s?name)?|venmo|cash\s?app|pay\s?pal|signal|skype|wechat|wickr|threads|bluesky|bsky"
     r"|mastodon|tumblr|you\s?tube|yt|facebook|fb|messenger|line\sid|switch|friend\scode|minecraft|roblox|fortnite|epic"
     r"|riot|valorant|battle\s?(?:net|tag)|bnet|letterboxd|goodreads|strava|soundcloud|spotify|last\.?fm|github|gitlab"
@@ -19,11 +19,11 @@ _SERVICE = (
 )
 _FILLER = (
     r"me|my|id|name|user\s?name|user|handle|tag|account|acct|ign|fc|gt|is|was|as|at|on|it|it's|here|there|under|by|the"
-    r"|called|c'est|é|es|ist|est"
+    r"|called|i'm|im|c'est|heißt|heisst|heet|é|es|ist|est"
 )
 _ACCOUNT = re.compile(
     rf"""(?<![a-z0-9])(?:{_SERVICE})(?:'s)?\)?(?P<about>(?:\s(?:{_FILLER}|\([^)\n]{{1,24}}\))(?![\w'])){{0,5}})
-    (?:号|帳號|账号)?(?P<sign>是|は|\*{{0,3}}\s?[:=@-]{{1,2}}\*{{0,3}}\s?|,?\s)["'“‘(]?
+    (?:号|帳號|账号)?(?P<sign>是|は|\*{{0,3}}\s?[:=@-]{{1,2}}\*{{0,3}}\s?|,?\s{{1,3}})["'“‘(]?
     (?P<found>(?-i:(?:[A-Z][a-z]{{1,14}}\ ){{1,2}}[0-9]{{1,4}}\b)
         |\$?(?:live:)?[a-z0-9_][a-z0-9_.-]{{2,31}}(?:\#[a-z0-9]{{3,5}})?)""",
     re.IGNORECASE | re.VERBOSE,
@@ -32,9 +32,13 @@ _IS_SERVICE = re.compile(_SERVICE, re.IGNORECASE)
 _OWN = re.compile(
     r"\b(?:i|my|mine|our|add|find|follow|hit|dm|message|same|i'm|im|user\s?name|meu|mi)\b[^.\n]{0,24}$", re.IGNORECASE
 )
+_ADD_ME = re.compile(
+    r"\b(?:add|find|follow|hmu|hit me up|dm|message|msg|reach|ping)(?: me| us)?(?: (?:on|at|via))?(?: my)?\s$",
+    re.IGNORECASE,
+)
 _OWNING = 32
 _CALLED = re.compile(r"\b(?:id|user|name|handle|tag|account|acct)$|name", re.IGNORECASE)
-_SAYS = re.compile(r"\b(?:is|was|as|é|es|ist|est)$", re.IGNORECASE)
+_SAYS = re.compile(r"\b(?:is|was|as|i'm|im|é|es|ist|est|c'est|heißt|heisst|heet)$", re.IGNORECASE)
 # "3pm", "2nd", "v2", "1.5", "10-20k"
 _MEASURE = re.compile(r"v?[0-9][0-9.,-]*[a-z]{0,3}", re.IGNORECASE)
 _OF_NAMES = re.compile(r"[0-9_$]|(?-i:[a-z][A-Z])")
@@ -87,7 +91,7 @@ def _is_name(name: str, *, match: re.Match[str]) -> bool:
     own = bool(_OWN.search(before)) or bool(_CALLED.search(match["about"]))
     if len(parts := re.findall("[^.#:-]+", name)) > 1:
         return stated or own or not all(map(_is_common, parts))
-    said = own and bool(_SAYS.search(match["about"]))
+    said = (own and bool(_SAYS.search(match["about"]))) or bool(_ADD_ME.search(before))
     return (stated or said) and len(name) >= _FEWEST_LETTERS and not _PROSE.search(name) and not _is_common(name)
 
 

@@ -31,11 +31,11 @@ _NUMBERED = "".join(
 )
 _CUE = re.compile(
     rf"""(?<!<)(?:\b(?:call|phone|ph|tel|telephone|mobile|mob|cell|whatsapp|whats\s?app|wa|wpp|zap|sms|te?xt|fax|dial
-    |ring|hp|(?:my|cell|phone)\ (?:num|no|nr|digits|\#)|digits\ are|hmu|hit\ me\ up|reach\ (?:me|us|him|her)|contact
+    |ring|hp|(?:my|cell|phone)\ (?:num|no|nr|digits|\#)|digits\ are|hmu|hit\ me\ up|reach\ (?:me|us|him|her)
     |message\ me|imessage|viber|{_NUMBERED}(?:number|n[uú]mero|num[eé]ro|nummer|numer)|cel|fijo|fixe|festnetz|celu
     |celular|m[oó]vil|tel[eé]fono|telefon[eo]?|t[eé]l[eé]phone|t[eé]l|handy|mobil|kom[oó]rka|ll[aá]ma(?:me|r|dme)?
-    |appelle[zr]?|zadzwoń|dzwoń|ruf|ligue|liga|chiama(?:mi)?)
-    (?:\b|(?<=\#))|\b(?:тел|звоните|позвони|номер)|电话|手机|微信|電話|携帯|连系|전화)[^0-9\n]{{0,16}}$""",
+    |appelle[zr]?|zadzwoń|dzwoń|contacto?|marca|escr[ií]be(?:me)?|ruf|ligue|liga|chiama(?:mi)?)
+    (?:\b|(?<=\#))|\b(?:тел|звоните|позвони|номер)|电话|手机|微信|電話|携帯|连系|전화)[^0-9\n]{{0,24}}$""",
     re.IGNORECASE | re.VERBOSE,
 )
 _CUE_AFTER = re.compile(
@@ -51,7 +51,7 @@ _OTHER_NUMBER = re.compile(
     r"(?: (?:number|no|num|nr|id)\b)?[.:#]{0,2} ?#?$",
     re.IGNORECASE,
 )
-_CUE_CHARACTERS = 32
+_CUE_CHARACTERS = 44
 _EXTENSION = re.compile(r"[ \u00a0]?(?:x|ext\.?)[ \u00a0]?[0-9]{1,5}\b", re.IGNORECASE)
 # "1800 555 0199", "1300 975 707"
 _SERVICE = re.compile("1[389]00")

@@ -55,13 +55,14 @@ _BRACKETED = re.compile(
 # Markdown's escapes, HTML's entities and percent-encoded signs, and letters in place of a digit between digits
 _ESCAPED = re.compile(
     r"""\\(?P<plain>[_*~.\#@/-])|(?P<at>%40|&\#0*64;|&\#x0*40;|&commat;)|(?P<dot>%2e|&\#0*46;|&period;)
-    |(?P<line>%5f|&\#0*95;|&lowbar;|(?<=\w)\ underscore\ (?=\w))|(?<=[0-9])(?P<one>[Il|])(?=[0-9])
+    |(?P<line>%5f|&\#0*95;|&lowbar;|(?<=\w)\ underscore\ (?=\w))|(?P<slash>(?<=\w)\ slash\ (?=\w))
+    |(?<=[0-9])(?P<one>[Il|])(?=[0-9])
     |(?<=[0-9])(?P<zero>[oO])(?=[0-9]|[-. ][0-9oO])
     |(?<=[0-9][-. ])(?P<null>[oO])(?=[0-9])""",
     re.IGNORECASE | re.VERBOSE,
 )
 _LETTER_DIGIT = re.compile(r"[0-9][-. ]?[oOIl|]")
-_MEANT = {"at": "@", "dot": ".", "colon": ":", "line": "_", "one": "1", "zero": "0", "null": "0"}
+_MEANT = {"at": "@", "dot": ".", "colon": ":", "line": "_", "slash": "/", "one": "1", "zero": "0", "null": "0"}
 _SPELLED = re.compile(
     rf"""(?<=\w)(?:
         (?P<at>\s@\s(?=[\w-]{{1,63}}(?:\.\w|\s(?:{_DOT}|\.)\s))
@@ -123,7 +124,8 @@ class Reading:
             "\\" in text
             or "&" in text
             or "%" in text
-            or "underscore" in text.lower()
+            or " underscore " in text.lower()
+            or " slash " in text.lower()
             or _LETTER_DIGIT.search(self.copy)
         ):
             found = [(*m.span(), m["plain"] or _MEANT[str(m.lastgroup)]) for m in _ESCAPED.finditer(self.copy)]

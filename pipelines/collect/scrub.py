@@ -33,17 +33,19 @@ _BROKEN_URL = re.compile(
 _GLUED = r"[\w@/.:%\\-]*+"
 _EMAIL = re.compile(
     rf"""(?:\"[^\"\n@]{{1,64}}\"|(?<![\w.+%-])(?<![\w.+%-]')[\w.+%-]++(?:'[\w.+%-]++)*+)@
-    (?:(?P<host>[\w-]++(?:\.[\w-]++)++)|[\w-]++(?:,\ ?|\.\ )(?:com|org|net)\b|(?i:{PROVIDER})\b
+    (?:(?P<host>[\w-]++(?:\.[\w-]++)++)|[\w-]++(?:,\ ?|\.\ )(?:com|org|net)\b|(?i:{PROVIDER}(?:com)?)\b
     |\[[0-9A-Fa-f:.]{{3,45}}\])
     (?:[@/]{_GLUED}(?:'{_GLUED})*+)?""",
     re.VERBOSE,
 )
 _NAME = r"(?:[A-Za-z0-9_-]|\\[_-]){2,}+"
-_BEFORE_NAME = r"(?<![^\W_])"
+# other scripts write no space before a name
+_BEFORE_NAME = r"(?<![A-Za-z0-9\u00c0-\u024f])"
 # without a slash before, only what is no word
 _ODD_NAME = r"(?=[A-Za-z]{0,20}[0-9_]|(?-i:[A-Z]?[a-z]{1,20}[A-Z]))"
 _USER = re.compile(
-    rf"(?:/(?:u|user)\\?/{{1,2}}|{_BEFORE_NAME}u\\?/{{1,2}}|{_BEFORE_NAME}(?:user/|u\ /\ ?|u/\ ){_ODD_NAME})"
+    rf"(?:/(?:u|user)\\?/{{1,2}}|{_BEFORE_NAME}u\\?/{{1,2}}|{_BEFORE_NAME}(?:user/|u\ /\ ?|u/\ ){_ODD_NAME}"
+    r"|(?<=[a-z])u/(?=[A-Za-z]{1,20}[0-9_]))"
     rf"{_NAME}{_GLUED}",
     re.IGNORECASE,
 )
@@ -55,13 +57,14 @@ _IP4 = re.compile(
 )
 _VERSION = re.compile(
     r"\b(?:v|ver|versions?|firmware|build|releases?|updated?|patch|drivers?|sections?|chapter|sdk|api|ios|android)"
-    r"(?: to)?[.:=]?\s?$",
+    r"(?: to| is| was| version)*+[.:=]?\s?$",
     re.IGNORECASE,
 )
 _IP6 = re.compile(r"(?:(?<!\w)(?<!\w\.)(?=[0-9A-Fa-f]{0,4}:)|(?=::))[0-9A-Fa-f:.]++")
 _BEHIND_IP6 = re.compile(rf"[%/@]{_GLUED}")
 _HANDLE = re.compile(
-    rf"(?:(?<![\w@])|(?<=_)|(?<=\bRT)|(?<=\brt))(?:@++|@ (?=[A-Za-z]{{2,20}}[0-9_]))(?=[\d_.]*+[^\W\d_])\w{_GLUED}"
+    rf"(?:{_BEFORE_NAME}(?<![_@])|(?<=_)|(?<=\bRT)|(?<=\brt))(?:@++|@ (?=[A-Za-z]{{2,20}}[0-9_]))"
+    rf"(?=[\d_.]*+[^\W\d_])\w{_GLUED}"
 )
 # a time, and what programming languages and chats write so
 _NO_HANDLE = re.compile(
