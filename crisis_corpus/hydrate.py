@@ -66,7 +66,9 @@ KEY_BYTES = 32
 # The version of manifest.json and removal.json.
 FORMAT = 1
 # Placeholders written by scrubbing; the text between the first and the last cannot be compared.
-PLACEHOLDER = re.compile(r"<(?:url|email|user|subreddit|ip|handle|phone|name|removed)>")
+PLACEHOLDER = re.compile(
+    r"<(?:url|email|user|subreddit|ip|handle|phone|name|place|card|iban|coordinate|discord|birth|removed)>"
+)
 # With fewer known characters, the digest could be guessed and would be of little use for comparison.
 MIN_KNOWN = 16
 DELETED = {"[deleted]", "[deleted by user]"}

@@ -175,7 +175,10 @@ def test_no_pattern_takes_more_than_linear_time(text: Any, flags: int) -> None:
 
 
 READERS: dict[str, tuple[Any, Callable[[str], object]]] = {
-    "scrub": (scrub, lambda text: scrub.scrub(text, kinds=[kind for kind in scrub.KINDS if kind != "names"])),
+    "scrub": (
+        scrub,
+        lambda text: scrub.scrub(text, kinds=[kind for kind in scrub.KINDS if kind not in scrub.MODELLED]),
+    ),
     "injection": (injection, injection.marks),
     "answer": (response_parser, response_parser.parse),
 }

@@ -71,6 +71,16 @@ def partition(corpus: CorpusName, month: Month) -> None:
     run_step(step.run, corpus, window=Window.from_key(month), needs_settings=False)
 
 
+@app.command("scrub-score", rich_help_panel="Repository")
+def scrub_score() -> None:
+    """Print recall and precision by kind of the parameters' scrubbing, on generated strings."""
+    from pipelines.collect import scrub_score as measure
+    from pipelines.collect.scrub import scrub
+
+    kinds = load().collect.scrub
+    emit(measure.score(lambda text: scrub(text, kinds=kinds)[0], kinds=[kind.partition(":")[0] for kind in kinds]))
+
+
 @app.command("shared-pictures", rich_help_panel="Repository")
 def shared_pictures(corpus: CorpusName) -> None:
     """List the digests of pictures that many authors of a corpus posted, which may stand for removed pictures."""

@@ -47,7 +47,7 @@ MODULES = {
     "init": "init",
     "repository": "params upgrade trust clone",
     "backup": "backup restore housekeeping vault",
-    "collect": "collect refresh images texts partition shared-pictures try compile",
+    "collect": "collect refresh images texts partition shared-pictures scrub-score try compile",
     "annotate": "annotate import agreement-report round",
     "train": "label votes-report report errors",
     "registry": "register gate promote reject rollback withdraw registry subscribe deliver",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.collect.scrub import is_address
+from pipelines.collect.hosts import is_address
 
 
 @pytest.mark.parametrize(

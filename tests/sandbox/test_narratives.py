@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from crisis_corpus_sandbox.reddit import label_quotas, narratives, statements
 from crisis_corpus_sandbox.reddit.narratives import fingerprint, recognise, write
 from crisis_corpus_sandbox.reddit.post_world import BOILERPLATE, INJECTIONS
-from pipelines.collect.scrub import KINDS, scrub
+from pipelines.collect.scrub import KINDS, MODELLED, scrub
 from tests.sandbox.test_build import FORBIDDEN
 
 SETS = sorted({frozenset(row) for row in label_quotas.cradle(2000, rng=Random(1))}, key=sorted)
-RULES = [kind for kind in KINDS if kind != "names"]
+RULES = [kind for kind in KINDS if kind not in MODELLED]
 
 
 def shown(narrative):
