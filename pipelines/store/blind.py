@@ -47,31 +47,20 @@ def blind(path: Path, *, keys: Callable[[], Vault]) -> None:
     else:
         return
     if ids:
-        _put(path, wrap(made(_seed(ids, vault=keys()))), start=start, end=end)
+        _put(path, wrap(_made(_seed(ids, vault=keys()))), start=start, end=end)
 
 
-def made(seed: bytes) -> bytes:
-    """Return the bytes that follow from a seed."""
+def _made(seed: bytes) -> bytes:
     return hashlib.shake_256(seed).digest(BYTES + int.from_bytes(seed[:4], "little") % LENGTHS)
-
-
-def secret(path: Path) -> bytes:
-    """Return the bytes of a file, which are empty if it has none."""
-    with path.open("rb") as file:
-        head = file.read(len(CSV))
-    if head.startswith(PARQUET):
-        start, end = _gap(path)
-        with path.open("rb") as file:
-            file.seek(start)
-            return file.read(end - start)
-    return path.read_bytes().rpartition(COMMENT)[2] if head == CSV else b""
 
 
 def _seed(ids: Iterable[str], *, vault: Vault) -> bytes:
     wanted, seed = sorted(ids), hashlib.sha256(MARK)
     known = vault.keys(wanted)
     for record_id in wanted:
-        seed.update(record_id.encode() + b"\0" + known.get(record_id, b""))
+        # a record of a deployment without its content has no key
+        key = known.get(record_id) or vault.record_id(record_id, domain="blind").encode()
+        seed.update(record_id.encode() + b"\0" + key)
     return seed.digest()
 
 
