@@ -17,6 +17,7 @@ from pipelines.core.config.collect import Split
 from pipelines.core.config.params import Params
 from pipelines.core.errors import BadParams, DataError
 from pipelines.store import tables
+from pipelines.store.blind import COMMENT
 from pipelines.store.exclusions import WHOLE
 from pipelines.store.tables import Item, items_of
 from pipelines.store.vault.vault import Vault
@@ -171,9 +172,12 @@ def tracked(path: Path) -> bool:
 
 
 def read_tracked(path: Path, *, root: Path) -> str:
-    """Return the text of a UTF-8 file of a checkout, from DVC's cache or remote if only its pointer is there."""
+    """Return the text of a UTF-8 file of a checkout, from DVC's cache or remote if only its pointer is there.
+
+    Without the bytes that hide deleted records (:mod:`pipelines.store.blind`).
+    """
     if path.exists() or not tracked(path):
-        return path.read_bytes().decode()
+        return path.read_bytes().partition(COMMENT)[0].decode()
     import dvc.api
     from dvc.exceptions import DvcException
 
@@ -181,7 +185,7 @@ def read_tracked(path: Path, *, root: Path) -> str:
         data: bytes = dvc.api.read(str(path.relative_to(root)), repo=str(root), mode="rb")
     except DvcException as error:
         raise FileNotFoundError(path.name) from error
-    return data.decode()
+    return data.partition(COMMENT)[0].decode()
 
 
 def read_csv(path: Path, *, root: Path, header: Sequence[str], where: str) -> Iterator[tuple[str, list[str]]]:

@@ -40,6 +40,7 @@ from pipelines.core import formats
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import DataError
 from pipelines.core.process import write_private
+from pipelines.store.blind import blind
 from pipelines.store.vault.keyring import IDENTITY_BYTES, derive
 from pipelines.takedown.redaction import TOKEN, Gone, Left, ids_in
 from pipelines.workspace.clone import Workspace
@@ -70,6 +71,7 @@ class Objects:
         self._cache = clone.objects.cache
         self._remote = clone.objects.remote
         self._results = clone.results
+        self._keys = lambda: clone.vault
         self._scratch = scratch
         self._index = RecordIndex.of(clone.settings, read_only=read_only)
 
@@ -159,6 +161,7 @@ class Objects:
         made = self._scratch / f"{digest}.made"
         with self.file(digest) as path:
             left, before = gone.without(path, made), path.stat().st_size
+        blind(made, keys=self._keys)
         size = made.stat().st_size
         change = Change(self.put(made), size, before, left)
         with self.file(change.digest) as path:

@@ -20,9 +20,8 @@ import pyarrow.parquet as pq
 
 from pipelines.core.errors import DataError
 from pipelines.store import table_files, tables
+from pipelines.store.blind import ABOUT, CSV
 
-# Columns whose value is the id of a record: the row is about that record and is removed with it.
-ABOUT = ("record_id", "other_id")
 # Columns that name a set of rows after one of them, as "<record_id><mark><image>".
 SETS = ("cluster", "group")
 # The columns of a list of training records: some that only the list of a trained model has, all of a model package's.
@@ -34,7 +33,6 @@ ONE_ID = r"^[0-9a-f]{32}(?:[^0-9a-f][\s\S]{0,31})?$"
 BLANK = "0" * 32
 # Files in which each line is about one record; a DVC object has no suffix and is recognised by its header.
 LINES = frozenset({".csv", ".tsv", ".jsonl", ".txt"})
-HEADER = b"record_id,"
 
 
 @dataclass(frozen=True)
@@ -92,7 +90,7 @@ class Gone:
         the stage that makes it. A table of a known schema gets the bytes that its stage would write without the
         records. If the copy still names a deleted record, it is removed and :class:`StillThere` raised.
         """
-        work = self._rows if is_table(path) else self._lines if _begins(path, HEADER) else self._blank
+        work = self._rows if is_table(path) else self._lines if _begins(path, CSV) else self._blank
         left = work(path, to)
         if places := self.within(to):
             to.unlink()

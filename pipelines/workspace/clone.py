@@ -20,6 +20,8 @@ from typing import Any
 from pipelines.core import formats
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import CommitLost, ConfigError, GitFailed, StepFailed
+from pipelines.store.blind import blind
+from pipelines.store.vault.vault import Vault
 from pipelines.workspace import objects, trust
 from pipelines.workspace.git import branches, git, local_path, shown
 from pipelines.workspace.inventory import Graph, Inventory, pointer_text, read_pointer, read_yaml
@@ -57,14 +59,19 @@ class Workspace:
         return Results(self.objects.remote.fs, self.objects.root, secret=self.settings.secret())
 
     @cached_property
+    def vault(self) -> Vault:
+        """The vault of the corpus, open until :meth:`close`."""
+        return Vault.existing(self.settings)
+
+    @cached_property
     def graph(self) -> Graph:
         """The stages that the clone's ``dvc.yaml`` defines."""
         return Graph(self.repo)
 
     def close(self) -> None:
         """Close the files and connections that DVC opened for this clone."""
-        if "repo" in self.__dict__:
-            self.repo.close()
+        for name in {"repo", "vault"} & self.__dict__.keys():
+            getattr(self, name).close()
 
     def step(self, *argv: str) -> str:
         """Run ``python -m pipelines <argv>`` with the clone's code and return the last line of its output."""
@@ -124,12 +131,17 @@ class Workspace:
             pointer.parent.mkdir(parents=True, exist_ok=True)
             pointer.write_text(text)
 
+    def keep(self, path: Path) -> str:
+        """Add a file to the DVC cache, with bytes of its own that hide a deleted record's row; return its digest."""
+        blind(path, keys=lambda: self.vault)
+        return self.objects.put(path)
+
     def add(self, paths: Sequence[Path]) -> dict[str, str]:
         """Track files with DVC, push them to the DVC remote, and return the texts of their pointers by path."""
         pointers = {}
         for path in sorted(paths):
             # hashing makes the file a link to its object, which may change its time but not its size
-            digest, size = self.objects.put(path), path.stat().st_size
+            digest, size = self.keep(path), path.stat().st_size
             pointers[path.relative_to(self.path).as_posix()] = pointer_text(path.name, md5=digest, size=size)
         self.objects.push(read_pointer(text).md5 for text in pointers.values())
         self.place(pointers)

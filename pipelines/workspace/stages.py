@@ -265,9 +265,9 @@ def _keep(clone: Workspace, out: str, *, stage: str) -> dict[str, Any]:
     if not path.exists():
         raise DataError("OutMissing", stage=stage, path=out)
     if path.is_file():
-        digest = digest_of(path.read_bytes()) if is_metric(out) else clone.objects.put(path)
+        digest = digest_of(path.read_bytes()) if is_metric(out) else clone.keep(path)
         return {"path": out, "hash": "md5", "md5": digest, "size": path.stat().st_size}
     files = sorted(file for file in path.rglob("*") if file.is_file())
+    entries = {file.relative_to(path).as_posix(): clone.keep(file) for file in files}
     size = sum(file.stat().st_size for file in files)
-    entries = {file.relative_to(path).as_posix(): clone.objects.put(file) for file in files}
     return {"path": out, "hash": "md5", "md5": clone.objects.put_tree(entries), "size": size, "nfiles": len(files)}

@@ -19,6 +19,7 @@ from pipelines.core.config.settings import Settings
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.evaluate.report import published, report
 from pipelines.evaluate.report.results import arranged
+from pipelines.store.vault.vault import Vault
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
 from pipelines.workspace.stages import _keep
@@ -67,6 +68,7 @@ def commit(
     settings: Settings, metrics: dict[str, Any], *, gold: Mapping[tuple[str, int], Mapping[str, frozenset[str]]]
 ) -> str:
     """Commit metrics of memes, what DVC shows of them, and the tables of the split, as the stages do."""
+    Vault.create(settings).close()
     with workspace(settings) as clone:
         path = clone.path / "metrics" / "memes" / "evaluate.json"
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.core.config.settings import Settings
+from pipelines.store.vault.vault import Vault
 from pipelines.takedown.selection import published
 from pipelines.workspace import publish
 from pipelines.workspace.clone import workspace
@@ -20,6 +21,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "var"))
     settings = Settings.from_env()
     small_corpus.begin(settings, code=small_corpus.code_of(tmp_path / "code", small_corpus.BASIC))
+    Vault.create(settings).close()
     return settings
 
 

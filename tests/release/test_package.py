@@ -27,7 +27,7 @@ from pipelines.store.vault import locks
 from pipelines.workspace.clone import workspace
 from tests import small_corpus
 from tests.refusals import refused
-from tests.release.small_release import AGREED, IMPORTED, NOW, TERMS, World, split_rows, table
+from tests.release.small_release import AGREED, IMPORTED, NOW, SECRET, TERMS, World, split_rows, table
 from tests.stages import reproduce
 
 IDS = ("id", "address", "text", "picture")
@@ -283,7 +283,10 @@ def test_a_corpus_without_a_shape_labels_or_company_is_refused(world: World) -> 
         world.release("memes", "m1", settings=without, terms=TERMS.model_copy(update={"contact": None}))
 
 
-def test_a_release_is_made_of_a_clone_of_the_corpus(world: World, tmp_path: Path) -> None:
+def test_a_release_is_made_of_a_clone_of_the_corpus(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CORPUS_SECRET", SECRET.hex())
     code, settings = tmp_path / "code", world.settings.model_copy(update=places(world.home))
     outs = ["snapshot/posts/split", "snapshot/posts/gold"]
     stage = {"cmd": "cp -r made/split made/gold snapshot/posts", "deps": ["made"], "outs": outs}

@@ -54,7 +54,11 @@ class Repository(Store):
         "tables of months, rounds and stages are rewritten without the rows, committed lines with the ids are removed, "
         "as one commit; no stage runs, but those that only measure what remains are due"
     )
-    keeps = "ids in lines that were committed to git by a user or an early import: git history is not rewritten"
+    keeps = (
+        "as git history is not rewritten: ids in lines that were committed by a user or an early import; digest and "
+        "size of each table, which nobody can repeat without the record's key; the metrics of every commit, whose "
+        "counts before and after can tell a record's label"
+    )
     needs = (VAULT,)
     settings = ("repo",)
     outs = ("metrics/*",)
