@@ -149,7 +149,7 @@ def planned(ctx: Context) -> Iterator[PlannedRequests]:
     members = dict.fromkeys(name for one in ensembles for name in ctx.params.ensembles[one].members)
     for asked, desk in remote_labellers(ctx, names=members):
         copies = _copies(desk)
-        yield asked.planned("injection_test", [] if _withheld(desk, copies) else desk.sent(copies))
+        yield asked.planned("injection_test", [] if _withheld(desk, copies) else desk.sent(copies.values()))
 
 
 def _copies(desk: Desk) -> dict[Item, Post]:
@@ -161,7 +161,7 @@ def _copies(desk: Desk) -> dict[Item, Post]:
 
 def _withheld(desk: Desk, copies: Mapping[Item, Post]) -> bool:
     """Return whether remote labellers would receive copies without the attacks, as words read from pictures."""
-    return any(sent.body != copy.body for sent, copy in zip(desk.sent(copies), copies.values(), strict=True))
+    return any(sent.body != copy.body for sent, copy in zip(desk.sent(copies.values()), copies.values(), strict=True))
 
 
 def swayed(

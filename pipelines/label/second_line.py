@@ -76,13 +76,13 @@ class Watch:
         none of the others. With one group only on either side there is nothing to learn: ``None``.
         """
         items = sorted(item for item in gold if item in posts)
-        something = np.array([not category.nothing(gold[item]) for item in items], dtype=np.bool_)
+        found = [not category.nothing(gold[item]) for item in items]
         named, share, seed = [groups[item] for item in items], params.silver.review, params.silver.seed
         swayed = share and any(isinstance(params.labellers[name], RemoteLabeller) for name in ensemble.members)
-        sides = [{group for group, own in zip(named, something, strict=True) if own is side} for side in (True, False)]
+        sides = [{group for group, own in zip(named, found, strict=True) if own is side} for side in (True, False)]
         if not swayed or min(map(len, sides)) < 2:
             return None
-        bags = [_embedder()(posts[item].text) for item in items]
+        something, bags = np.array(found, dtype=np.bool_), [_embedder()(posts[item].text) for item in items]
         fold = deal(named, targets=something[:, None], most=FOLDS, seed=seed)
         heads = [_fit(bags, something=something, inside=fold != index, seed=seed) for index in range(fold.max() + 1)]
         values = np.array([heads[index](bag).max() for index, bag in zip(fold, bags, strict=True)])
@@ -185,16 +185,18 @@ class SecondLine:
     def reasons(self, item: Item, labels: LabelSet | None) -> dict[str, bool]:
         """Return which of the second line's reasons (:data:`tables.REASONS`) hold against a decision.
 
-        ``offline_dissent``: the offline labellers see a more severe case. ``order_dissent``: asked in another order, a
-        model sees a more severe case, or something. ``unlike_nothing``: the item is unlike others that are nothing.
+        ``offline_dissent``: the offline labellers see a more severe case, or something where the decision is nothing;
+        ``order_dissent``: so does a model that is asked in another order. ``unlike_nothing``: the decision is nothing,
+        and the item is unlike others that are nothing.
         """
         category, watch = self.category, self.watch
         severity, nothing = category.severity(labels or ()), labels is not None and category.nothing(labels)
+
+        def more(found: LabelSet) -> bool:
+            return category.severity(found) > severity or (nothing and not category.nothing(found))
+
         return {
-            "offline_dissent": category.severity(self.offline.get(item, ())) > severity,
-            "order_dissent": any(
-                category.severity(found) > severity or (nothing and not category.nothing(found))
-                for found in self.reordered.get(item, ())
-            ),
+            "offline_dissent": item in self.offline and more(self.offline[item]),
+            "order_dissent": any(more(found) for found in self.reordered.get(item, ())),
             "unlike_nothing": nothing and watch is not None and item in self.posts and watch.doubts(self.posts[item]),
         }

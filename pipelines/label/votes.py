@@ -104,7 +104,9 @@ class Desk:
         labeller = described(name, params=params, pictures=self.pictures)
         turned = labeller.order == "reversed"
         shown = {item: self.posts[item] for item in material.examples if item in self.posts}
-        chosen = examples.chosen(material, keys=[*self.tasks], posts=dict(zip(shown, self.sent(shown), strict=True)))
+        chosen = examples.chosen(
+            material, keys=[*self.tasks], posts=dict(zip(shown, self.sent(shown.values()), strict=True))
+        )
         prompt = build(
             material.scheme.turned() if turned else material.scheme,
             keys=[*self.tasks][:: -1 if turned else 1],
