@@ -53,6 +53,7 @@ STAGE = Stage(
     ),
     writes=(),
     rows="silver",
+    revision=2,
 )
 
 

@@ -34,11 +34,12 @@ from pipelines.store.tables import Item
 C = 10.0  # ours: as of the offline labellers on unit vectors
 ROUNDS = 2  # ours: more change nothing that counts
 
-Head = Callable[[Values], Values]
+Sentences = npt.NDArray[np.float32]
+Head = Callable[[Any], Values]
 
 
 @cache
-def _embedder() -> Callable[[str], Values]:
+def _embedder() -> Callable[[str], Sentences]:
     return cache(MiniLM().sentences)
 
 
@@ -104,14 +105,14 @@ class Watch:
 
 
 def _fit(
-    bags: Sequence[Values], *, something: npt.NDArray[np.bool_], inside: npt.NDArray[np.bool_], seed: int
+    bags: Sequence[Sentences], *, something: npt.NDArray[np.bool_], inside: npt.NDArray[np.bool_], seed: int
 ) -> partial[Values]:
     """Fit on all sentences, then on those of nothing and, of each other item, the one that is least like them."""
     chosen = np.flatnonzero(inside)
     rows = np.concatenate([bags[item] for item in chosen]).astype(np.float64)
     centre, owner = rows.mean(axis=0), np.repeat(chosen, [len(bags[item]) for item in chosen])
     unit, wanted = centred(rows, centre=centre), something[owner]
-    known = np.ones(len(rows), dtype=np.bool_)
+    known: npt.NDArray[np.bool_] = np.ones(len(rows), dtype=np.bool_)
     for _ in range(ROUNDS):
         weights, intercept = linear(unit[known], wanted=wanted[known], c=C, seed=seed % 2**32)
         values = unit @ weights + intercept
@@ -120,7 +121,7 @@ def _fit(
             own = np.flatnonzero(owner == item)
             known[own[values[own].argmax()]] = True
     weights, intercept = linear(unit[known], wanted=wanted[known], c=C, seed=seed % 2**32)
-    return partial(decided, centre=centre, weights=weights, intercepts=np.float64(intercept))
+    return partial(decided, centre=centre, weights=weights, intercepts=np.array(intercept))
 
 
 @dataclass(frozen=True)

@@ -127,6 +127,7 @@ STAGE = Stage(
         SCHEME,
     ),
     rows="silver",
+    revision=2,
 )
 
 

@@ -155,7 +155,12 @@ def test_from_estimate_to_the_queue_for_people(lab: Lab, vendors: Any) -> None:
     assert flipped["lost_severity_not_queued"] == flipped["lost_labels_not_queued"] == 0
     members = flipped["members"].values()
     assert any(m["flipped"] for m in members), "a vendor that never obeys would prove nothing"
-    print("FIGURES", flipped["swayed"], numbers["categories"]["labels"].get("second_line"))
+    swayed = flipped["swayed"]
+    assert swayed["something"] > 50 and swayed["majority"] <= swayed["all"] <= 0.02 * swayed["something"]
+    assert swayed["reviewed"] <= 0.15 * (swayed["something"] + swayed["nothing"])
+    assert "Members that obey every attack" in [
+        s.title for s in votes_report.sheets(votes_report.gather(lab.root, "posts"))
+    ]
     assert set(votes_report.gather(lab.root, "posts")["silver"]) == {"cradle", "offline"}
 
 
@@ -225,9 +230,10 @@ def test_a_sample_is_asked_again_in_the_opposite_order(lab: Lab, vendors: Any) -
         desk = votes.Desk.of(context_of("posts", **lab.places), stack=stack)
         enums = [desk.remote(n).schema["properties"]["labels"]["items"]["enum"] for n in ("gpt", "turned")]
         assert enums[0] == enums[1][::-1]
-    for name in (*VENDORS, "turned"):
-        records = lab.votes(name)["records"]
-    assert records == 30 and vendors.counts("openai")["keys"] == 30 + sum(SIZES.values())
+    for name in VENDORS:
+        lab.votes(name)
+    vendors.change("openai", wrong=0.8)
+    assert lab.votes("turned")["records"] == 30 and vendors.counts("openai")["keys"] == 30 + sum(SIZES.values())
     numbers = silver.run(context_of("posts", row="cradle", params=lab.params, vault=lab.vault, root=lab.root))
     assert 0 < numbers["queue"]["reasons"]["order_dissent"] < 30
 

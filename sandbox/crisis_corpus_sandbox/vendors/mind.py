@@ -1,7 +1,6 @@
 """Generate a simulated vendor's answer to a post: recognise its labels, then err as models do.
 
-Every draw is seeded by the vendor, the labels found, their order in the request if that is the opposite one, and the
-post's own words without instructions to a model. So a
+Every draw is seeded by the vendor, the labels found and the post's own words without instructions to a model. So a
 copy of a post is misjudged in the same way, a repeated request gets the same answer, and the answer to an injected copy
 differs from that to its original only if the vendor obeys. All rates are ours: they make every outcome occur in a demo.
 """
@@ -193,7 +192,7 @@ def reply(asked: VendorQuestion, *, vendor: str, temper: Temper, seed: int) -> R
     """Return a simulated vendor's answer to a request, with its error rates; equal requests get equal answers."""
     post, inside = post_of(asked)
     read = reading(post)
-    rng = seeded(seed, vendor, "|".join(sorted(read.labels)), read.digest, *_order(asked))
+    rng = seeded(seed, vendor, "|".join(sorted(read.labels)), read.digest)
     refusing, erring, obeying, garbling = (rng.random() for _ in range(4))
     tokens = len(asked.system + asked.text) // LETTERS_PER_TOKEN + IMAGE_TOKENS * asked.images
     if refusing < _wariness(read.labels, temper=temper):
@@ -205,12 +204,6 @@ def reply(asked: VendorQuestion, *, vendor: str, temper: Temper, seed: int) -> R
     value = _value(asked, labels=labels, codes=read.codes)
     text = _garbled(value, rng=rng) if garbling < temper.malformed else json.dumps(value)
     return _cut(asked, text=text, tokens=tokens)
-
-
-def _order(asked: VendorQuestion) -> tuple[str, ...]:
-    """Return a word by which draws differ if the labels are asked for in the opposite order; else none."""
-    labels = (asked.schema or {}).get("properties", {}).get("labels", {}).get("items", {}).get("enum", ("",))
-    return ("reversed",) if labels[0] == CALM else ()
 
 
 def _wariness(labels: frozenset[str], *, temper: Temper) -> float:
