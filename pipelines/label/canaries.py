@@ -41,7 +41,7 @@ def chosen(material: SplitItems, *, posts: Mapping[Item, Post], size: int, seed:
     """Return ``size`` canaries of a shard; each shard has attacks of its own, as an answer is paid for once."""
     shown, known = {*material.examples}, set[Item]().union(*_something(material).values())
     candidates = [i for i in posts if i in known - shown and material.split[i] in VALIDATIONS]
-    if size and not candidates:
+    if not candidates:
         raise BadParams(where="votes.canaries", detail="validation has no item whose gold labels could come back")
     drawn = draw(candidates, size=size, seed=seed + shard)
     return [(item, inject(posts[item], which=shard * size + number)) for number, item in enumerate(drawn)]

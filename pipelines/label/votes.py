@@ -75,12 +75,15 @@ class Desk:
             return [Shard([(item, self.posts[item]) for item in shard]) for shard in shards]
         size = len(self.posts) if labeller.sample is None else labeller.sample
         drawn = {*draw(self.posts, size=size, seed=section.seed)}
-        known: dict[str, Any] = {"posts": self.posts, "size": section.canaries, "seed": section.seed}
+
+        def known(shard: int) -> Pairs:
+            if not section.canaries:
+                return ()
+            size, seed = section.canaries, section.seed
+            return canaries.chosen(self.material, posts=self.posts, size=size, seed=seed, shard=shard)
+
         return [
-            Shard(
-                [(item, self.posts[item]) for item in shard if item in drawn],
-                canaries.chosen(self.material, shard=number, **known) if section.canaries else (),
-            )
+            Shard([(item, self.posts[item]) for item in shard if item in drawn], known(number))
             for number, shard in enumerate(shards)
             if drawn.intersection(shard)
         ]
