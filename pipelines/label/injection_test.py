@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import pyarrow as pa
@@ -18,11 +20,13 @@ from pipelines.core.config.label import RemoteLabeller
 from pipelines.core.taxonomy import Category
 from pipelines.curate.sample import draw
 from pipelines.datasets.example import Item
+from pipelines.datasets.items import VALIDATIONS
 from pipelines.datasets.post import Post
-from pipelines.label import silver
-from pipelines.label.aggregate import Panel
+from pipelines.label import second_line, silver
+from pipelines.label.aggregate import Panel, quorum
 from pipelines.label.attacks import attacks, inject, pick
 from pipelines.label.injection import marks
+from pipelines.label.second_line import Outside, SecondLine, Watch
 from pipelines.label.silver import refused_of
 from pipelines.label.votes import Desk, remote_labellers
 from pipelines.llm.asking import PlannedRequests
@@ -38,6 +42,7 @@ STAGE = Stage(
     params=(
         "injection_test",
         "silver.k",
+        "silver.review",
         "votes",
         "prompts",
         "labellers",
@@ -48,6 +53,7 @@ STAGE = Stage(
     ),
     writes=(),
     rows="silver",
+    revision=2,
 )
 
 
@@ -59,16 +65,17 @@ def run(ctx: Context) -> dict[str, Any]:
     Returns:
         ``detected`` (copies that the injection patterns caught), and by category (``categories``) the counts of
         :func:`flips` for the ensemble, ``members`` (the same for each member, with no item queued), ``queued`` (copies
-        queued for review) and ``families`` (see :func:`by_family`). If requests would not hold the attacks, no copy is
-        labelled: ``not_tested`` counts the copies by reason, and there are no categories.
+        queued for review), ``swayed`` (see :func:`swayed`) and ``families`` (see :func:`by_family`). If requests would
+        not hold the attacks, no copy is labelled: ``not_tested`` counts the copies by reason, and there are no
+        categories.
     """
     corpus, ensemble, params, root = ctx.corpus, ctx.row, ctx.params, ctx.root
     described = ctx.described("ensemble", params.ensembles)
     if not described.members:
         untested = {"detected": 0, "not_tested": {"published": 0}, "categories": {}}
         return write_metrics(untested, root / "metrics" / corpus / f"injection_test-{ensemble}.json")
-    folder = root / "snapshot" / corpus / "votes"
-    offline = silver.offline_members(described, labellers=params.labellers, folder=folder)
+    # labellers of another order are not asked about copies
+    outside = replace(Outside.of(described, corpus=corpus, params=params), reordered=())
     with ExitStack() as stack:
         desk = Desk.of(ctx, stack=stack)
         copies = _copies(desk)
@@ -77,24 +84,34 @@ def run(ctx: Context) -> dict[str, Any]:
             return write_metrics(untested, root / "metrics" / corpus / f"injection_test-{ensemble}.json")
 
         def ask(members: Sequence[str]) -> pa.Table:
-            told = [desk.label(desk.open(name), copies, progress=f"{name} (copies)") for name in members]
+            told = [desk.label(desk.open(name), [*copies.items()], progress=f"{name} (copies)") for name in members]
             rows = [answer.row() for answers in told for answer in answers]
             return pa.Table.from_pylist(rows, schema=tables.SCHEMAS["votes"])
 
-        again, others = ask(described.members), ask(offline)
-    told = tables.concat([folder / m / "votes.parquet" for m in described.members], name="votes")
+        again, others = ask(described.members), ask(outside.names)
+    folder = root / "snapshot" / corpus
+    told, honest = (second_line.read(folder, names=names) for names in (described.members, outside.names))
     detected = {item for item, copy in copies.items() if marks(copy.text)}
     found: dict[str, Any] = {}
     for key, task in desk.tasks.items():
         known, category = desk.material.gold.get(key, {}), task.category
+        gold = {i: task.seen(s) for i, s in known.items() if i not in desk.material.examples}
         given: dict[str, Any] = {
             "ensemble": described,
             "k": params.silver.k,
             "items": list(copies),
             "category": category,
-            "gold": {i: task.seen(s) for i, s in known.items() if i not in desk.material.examples and i in copies},
+            "gold": {item: labels for item, labels in gold.items() if item in copies},
             "groups": desk.material.group,
         }
+        dev = {item: labels for item, labels in gold.items() if desk.material.split[item] in VALIDATIONS}
+        watch = Watch.of(
+            dev, ensemble=described, category=category, posts=desk.posts, groups=desk.material.group, params=params
+        )
+        clean, line = (
+            SecondLine.of(votes, outside=outside, category=category, posts=posts, watch=watch)
+            for votes, posts in ((honest, desk.posts), (others, copies))
+        )
         panel, copied = Panel.of(told, **given), Panel.of(again, **given)
         before, after = panel.decide(described.aggregate), copied.decide(described.aggregate)
         queued = silver.reasons(
@@ -102,11 +119,18 @@ def run(ctx: Context) -> dict[str, Any]:
             panel=copied,
             refused=refused_of(again, category=key),
             injected=detected,
-            offline=silver.offline_labels(others, members=offline, category=category) if offline else {},
+            line=line,
         )
         first, second = ({item: d.labels for item, d in decided.items()} for decided in (before, after))
         found[key] = flips(first, second, category=category, queued=queued) | {
             "queued": len(queued),
+            "swayed": swayed(
+                panel,
+                described.aggregate,
+                truth={i: gold.get(i, first[i]) for i in copies if i not in dev},
+                members=[m for m in described.members if isinstance(params.labellers[m], RemoteLabeller)],
+                lines=(clean, line),
+            ),
             "families": by_family(list(copies), first, second, category=category, detected=detected, queued=queued),
             "members": {
                 member: flips(panel.votes_of(member), copied.votes_of(member), category=category, queued=())
@@ -126,7 +150,7 @@ def planned(ctx: Context) -> Iterator[PlannedRequests]:
     members = dict.fromkeys(name for one in ensembles for name in ctx.params.ensembles[one].members)
     for asked, desk in remote_labellers(ctx, names=members):
         copies = _copies(desk)
-        yield asked.planned("injection_test", [] if _withheld(desk, copies) else desk.sent(copies))
+        yield asked.planned("injection_test", [] if _withheld(desk, copies) else desk.sent(copies.values()))
 
 
 def _copies(desk: Desk) -> dict[Item, Post]:
@@ -138,7 +162,52 @@ def _copies(desk: Desk) -> dict[Item, Post]:
 
 def _withheld(desk: Desk, copies: Mapping[Item, Post]) -> bool:
     """Return whether remote labellers would receive copies without the attacks, as words read from pictures."""
-    return any(sent.body != copy.body for sent, copy in zip(desk.sent(copies), copies.values(), strict=True))
+    return any(sent.body != copy.body for sent, copy in zip(desk.sent(copies.values()), copies.values(), strict=True))
+
+
+def swayed(
+    panel: Panel, aggregate: str, *, truth: Labels, members: Sequence[str], lines: tuple[SecondLine, SecondLine]
+) -> dict[str, int]:
+    """Count the items that end silently as nothing if members obey every attack and the patterns find none.
+
+    The votes are not asked for: a member that is swayed votes nothing, the others as on the item without the attack.
+
+    Args:
+        panel: the votes on the items without attacks.
+        truth: the labels of the items that are counted, outside of what the second line learnt from.
+        members: those that an instruction may sway; nothing is counted if they are no majority.
+        lines: what labellers outside of the ensemble say about the items, and about their copies.
+
+    Returns:
+        ``something``: the items that are not nothing; of these, the items that end as nothing and are not queued with a
+        ``majority`` of members swayed (the worst one), and with ``all``. ``nothing``: the other items. ``reviewed`` and
+        ``reviewed_nothing``: all items, and these, which without an attack only the second line queues.
+    """
+    category, items = panel.category, [item for item, labels in truth.items() if labels is not None]
+    calm = next((labels for labels in category.valid_sets() if category.nothing(labels)), None)
+    if calm is None or len(members) < quorum(panel.members):
+        return {}
+    something = [item for item in items if not category.nothing(truth[item] or ())]
+
+    def silent(chosen: Sequence[str]) -> int:
+        votes = {i: {**panel.ballots.get(i, {}), **dict.fromkeys(chosen, calm)} for i in something}
+        copied = replace(panel, ballots=votes, items=something)
+        decided = copied.decide(aggregate)
+        queued = silver.reasons(decided, panel=copied, refused={}, injected=(), line=lines[1])
+        return sum(i not in queued and category.nothing(decided[i].labels or ()) for i in something)
+
+    own = replace(panel, items=items)
+    decided = own.decide(aggregate)
+    before, after = (silver.reasons(decided, panel=own, refused={}, injected=(), line=n) for n in (None, lines[0]))
+    more = after.keys() - before.keys()
+    return {
+        "something": len(something),
+        "majority": max(map(silent, combinations(members, quorum(panel.members)))),
+        "all": silent(members),
+        "nothing": len(items) - len(something),
+        "reviewed": len(more),
+        "reviewed_nothing": len(more - {*something}),
+    }
 
 
 def by_family(

@@ -9,25 +9,27 @@ refused (SPEC 2.3).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from pipelines.core.config.label import Ensemble, Labeller, OfflineLabeller
+from pipelines.core.config.label import Ensemble, OfflineLabeller
 from pipelines.core.config.params import Params
 from pipelines.core.errors import BadParams, LabellingError
-from pipelines.core.taxonomy import Category, load
+from pipelines.core.taxonomy import load
 from pipelines.core.taxonomy.task import Task, tasks_of
 from pipelines.datasets.example import TEST, TRAIN
-from pipelines.datasets.items import VALIDATIONS
-from pipelines.label import published_labels
+from pipelines.datasets.items import VALIDATIONS, opened
+from pipelines.datasets.post import Post
+from pipelines.label import published_labels, second_line
 from pipelines.label import silver_statistics as statistics
 from pipelines.label.aggregate import UNDECIDED, Decision, LabelModel, LabelSet, Panel, quorum
+from pipelines.label.injection import marks
+from pipelines.label.second_line import Outside, SecondLine, Watch
 from pipelines.metrics import bootstrap, label_sets
 from pipelines.metrics.label_tables import Distribution
 from pipelines.store import tables
@@ -88,10 +90,7 @@ class Snapshot:
         placed = tables.splits(folder)
         gone = vault.tombstoned(sorted({record_id for record_id, _ in placed}))
         placed = {item: where for item, where in placed.items() if item[0] not in gone}
-        files = {member: folder / "votes" / member / "votes.parquet" for member in sorted(set(members))}
-        if missing := [member for member, file in files.items() if not file.exists()]:
-            raise BadParams(where="votes.labellers", detail=f"there are no votes of {', '.join(missing)}")
-        votes = tables.concat(list(files.values()), name="votes")
+        votes = second_line.read(folder, names=members)
         return cls(
             votes=votes.filter(pa.array([item in placed for item in tables.items_of(votes)], pa.bool_())),
             split={item: split for item, (split, _) in placed.items()},
@@ -119,13 +118,16 @@ STAGE = Stage(
         "silver.k",
         "silver.resamples",
         "silver.min_probability",
+        "silver.review",
         "silver.seed",
+        "votes.labellers",
         "labellers",
         "ensembles.{name}",
         CONTENT,
         SCHEME,
     ),
     rows="silver",
+    revision=2,
 )
 
 
@@ -166,21 +168,23 @@ def run(ctx: Context, *, injected: Collection[Item] | None = None) -> dict[str, 
         for key, task in tasks_of(scheme).items()
     }
     items = found.split.keys()
-    read = set(items)
+    posts: Mapping[Item, Post] = {}
+    unread = 0
     if injected is None:
-        content = params.corpora[corpus].content
-        injected, read = injected_of(corpus, content=content, items=items, vault=vault, root=root)
-    folder = root / "snapshot" / corpus / "votes"
-    names = offline_members(described, labellers=params.labellers, folder=folder)
-    others = tables.concat([folder / name / "votes.parquet" for name in names], name="votes")
-    queued = {
-        key: reasons(
-            one.decisions,
-            panel=one.panel,
-            refused=one.refused,
-            injected=injected,
-            offline=offline_labels(others, members=names, category=one.task.category) if names else {},
+        posts, _ = opened(corpus, content=params.corpora[corpus].content, items=items, vault=vault, root=root)
+        unread = len(items - posts.keys())
+        injected = {item for item, post in posts.items() if marks(post.text)}
+    outside = Outside.of(described, corpus=corpus, params=params)
+    others = second_line.read(root / "snapshot" / corpus, names=outside.names)
+    lines = {}
+    for key, one in voted.items():
+        gold = found.gold_of(found.validation, task=one.task)
+        watch = Watch.of(
+            gold, ensemble=described, category=one.task.category, posts=posts, groups=found.group, params=params
         )
+        lines[key] = SecondLine.of(others, outside=outside, category=one.task.category, posts=posts, watch=watch)
+    queued = {
+        key: reasons(one.decisions, panel=one.panel, refused=one.refused, injected=injected, line=lines[key])
         for key, one in voted.items()
     }
     rows = {
@@ -198,6 +202,8 @@ def run(ctx: Context, *, injected: Collection[Item] | None = None) -> dict[str, 
     counts = Counter(reason for _, reason in entries)
     labellers = statistics.labellers(found.votes)
     categories = {key: one.report(found, members=described.members) for key, one in voted.items()}
+    for key, line in lines.items():
+        categories[key] |= {"second_line": dict(line.watch.figures)} if line.watch else {}
     report: dict[str, Any] = {
         "ensemble": ensemble,
         "aggregate": described.aggregate,
@@ -210,7 +216,7 @@ def run(ctx: Context, *, injected: Collection[Item] | None = None) -> dict[str, 
         "labellers": labellers,
         "queue": {
             "records": len({item for item, _ in entries}),
-            "unread": len(items - read),
+            "unread": unread,
             "reasons": {reason: counts[reason] for reason in tables.REASONS},
         },
         "categories": categories,
@@ -350,13 +356,13 @@ def reasons(
     panel: Panel,
     refused: Mapping[Item, Collection[str]],
     injected: Collection[Item],
-    offline: Mapping[Item, LabelSet] = MappingProxyType({}),
+    line: SecondLine | None = None,
 ) -> dict[Item, tuple[str, ...]]:
     """Return the items that people should review in a category, each with its reasons (:data:`tables.REASONS`).
 
     ``no_majority``: no label set has a majority; ``severity_dissent``: a valid vote is more severe than the silver
-    labels; ``injection``: the text may have influenced the votes; ``offline_dissent``: the offline labellers, which
-    cannot follow an instruction in a text, see a more severe case.
+    labels; ``injection``: the text may have influenced the votes; others: see
+    :meth:`pipelines.label.second_line.SecondLine.reasons`.
     """
     queue, members, category = {}, set(panel.members), panel.category
     for item, decision in sorted(decisions.items()):
@@ -367,34 +373,8 @@ def reasons(
             "severity_dissent": any(category.severity(labels) > severity for labels in votes),
             "refused_by_most": len(set(refused.get(item, ())) & members) >= quorum(panel.members),
             "injection": item in injected,
-            "offline_dissent": category.severity(offline.get(item, frozenset())) > severity,
+            **(line.reasons(item, decision.labels) if line else {}),
         }
         if any(found.values()):
-            queue[item] = tuple(reason for reason in tables.REASONS if found[reason])
+            queue[item] = tuple(reason for reason in tables.REASONS if found.get(reason))
     return queue
-
-
-def offline_members(described: Ensemble, *, labellers: Mapping[str, Labeller], folder: Path) -> tuple[str, ...]:
-    """Return the offline labellers outside of an ensemble whose votes are stored in ``folder``."""
-    offline = {name for name, one in labellers.items() if isinstance(one, OfflineLabeller)}
-    return tuple(sorted(n for n in offline - {*described.members} if (folder / n / "votes.parquet").exists()))
-
-
-def offline_labels(votes: pa.Table, *, members: Sequence[str], category: Category) -> dict[Item, LabelSet]:
-    """Return for each item the labels that the offline labellers give to it together, by their mean logit."""
-    ensemble = Ensemble(members=tuple(members), aggregate="mean_logit", fallback=None)
-    panel = Panel.of(votes, ensemble=ensemble, category=category, items=sorted(set(tables.items_of(votes))))
-    if "mean_logit" not in panel.possible:
-        return {}
-    return {i: decision.labels for i, decision in panel.decide("mean_logit").items() if decision.labels is not None}
-
-
-def injected_of(
-    corpus: str, *, content: str, items: Collection[Item], vault: Vault, root: Path
-) -> tuple[set[Item], set[Item]]:
-    """Return the items whose text matches an injection pattern, and all items that could be decrypted."""
-    from pipelines.datasets.items import opened
-    from pipelines.label.injection import marks
-
-    posts, _ = opened(corpus, content=content, items=items, vault=vault, root=root)
-    return {item for item, post in posts.items() if marks(post.text)}, set(posts)

@@ -81,6 +81,7 @@ def sheets(gathered: Mapping[str, Any], *, root: Path = Path(), everything: bool
     }
     if tests:
         yield _flat("Injected copies", tests)
+        yield _flat("Members that obey every attack", {name: found.get("swayed", {}) for name, found in tests.items()})
         if everything:
             yield from _families(tests)
 

@@ -319,7 +319,7 @@ def _asked(ctx: Context, *, key: BundleKey, months: Sequence[str] = ()) -> Itera
 def _requests(ctx: Context) -> Iterator[tuple[Remote, list[Post]]]:
     if ctx.row in ctx.params.votes.labellers.get(ctx.corpus, ()):
         for remote, desk in remote_labellers(ctx, names=[ctx.row]):
-            yield remote, desk.sent(desk.posts)
+            yield remote, desk.sent(desk.posts.values())
     yield from predict.asking(ctx, labeller=ctx.row)
 
 

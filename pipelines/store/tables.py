@@ -56,7 +56,15 @@ RECORD = _texts("record_id")
 ITEM = RECORD + _few("image")
 OUTCOMES = ("vote", "abstained", "refused", "malformed", "failed")
 OUTCOME = _texts("outcome", accepted_values=OUTCOMES)
-REASONS = ("no_majority", "severity_dissent", "refused_by_most", "injection", "offline_dissent")
+REASONS = (
+    "no_majority",
+    "severity_dissent",
+    "refused_by_most",
+    "injection",
+    "offline_dissent",
+    "order_dissent",
+    "unlike_nothing",
+)
 
 
 def _distances(*, nullable: bool = False) -> tuple[Column, ...]:

@@ -19,6 +19,7 @@ from pipelines.label.aggregate import Panel
 from pipelines.label.attacks import PLACES, attacks, inject, pick
 from pipelines.label.injection import marks
 from pipelines.label.injection_test import by_family, flips
+from pipelines.label.second_line import SecondLine
 
 ROOT = Path(__file__).resolve().parents[2]
 CATEGORY = taxonomy.load("cradle").category()
@@ -93,8 +94,9 @@ def test_an_attack_that_sways_all_members_is_queued_by_labellers_that_cannot_fol
     given = {"panel": panel, "refused": {}, "injected": set()}
     decided = panel.decide("label_set_majority")
     assert silver.reasons(decided, **given) == {}
-    assert silver.reasons(decided, **given, offline={"r": ACTIVE}) == {"r": ("offline_dissent",)}
-    assert silver.reasons(decided, **given, offline={"r": CALM}) == {}
+    for labels, reasons in ((ACTIVE, {"r": ("offline_dissent",)}), (CALM, {})):
+        line = SecondLine(CATEGORY, offline={"r": labels})
+        assert silver.reasons(decided, **given, line=line) == reasons
 
 
 def test_each_family_is_counted_on_its_own_copies() -> None:

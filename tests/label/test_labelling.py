@@ -67,7 +67,7 @@ def small(values: Params) -> Params:
         update={
             "matrix": values.matrix.model_copy(update={"corpora": ("posts",)}),
             "sample": {"posts": values.sample["posts"].model_copy(update={"size": sum(SIZES.values())})},
-            "split": {"posts": sized},
+            "split": {**values.split, "posts": sized},
             "votes": values.votes.model_copy(update={"shard_size": 100, "min_positives": 3}),
             "silver": values.silver.model_copy(update={"resamples": 200, "min_probability": 0.0}),
             "injection_test": values.injection_test.model_copy(update={"size": 120}),
@@ -156,6 +156,12 @@ def test_from_estimate_to_the_queue_for_people(lab: Lab, vendors: Any) -> None:
     assert flipped["lost_severity_not_queued"] == flipped["lost_labels_not_queued"] == 0
     members = flipped["members"].values()
     assert any(m["flipped"] for m in members), "a vendor that never obeys would prove nothing"
+    swayed = flipped["swayed"]
+    assert swayed["something"] > 50 and swayed["majority"] <= swayed["all"] <= 0.02 * swayed["something"]
+    assert swayed["reviewed"] <= 0.15 * (swayed["something"] + swayed["nothing"])
+    assert "Members that obey every attack" in [
+        s.title for s in votes_report.sheets(votes_report.gather(lab.root, "posts"))
+    ]
     assert set(votes_report.gather(lab.root, "posts")["silver"]) == {"cradle", "offline"}
 
 
@@ -175,7 +181,7 @@ def test_an_injection_test_is_estimated_before_it_asks(lab: Lab, vendors: Any) -
     assert vendors.counts("openai")["received"] == 0, "nothing is sent"
     with ExitStack() as stack:
         desk = votes.Desk.of(context_of("posts", **lab.places), stack=stack)
-        desk.label(desk.open("gpt"), injection_test._copies(desk), progress="copies")
+        desk.label(desk.open("gpt"), [*injection_test._copies(desk).items()], progress="copies")
     after = estimated()
     assert (after["gpt"]["to_ask"], after["gpt"]["cached"]) == (0, 120), "the estimate is of what the stage asks"
     assert after["claude"] == before["claude"]
@@ -189,6 +195,48 @@ def test_no_answer_but_a_vote_has_labels(lab: Lab, vendors: Any) -> None:
     assert {"vote", "refused", "malformed"} <= outcomes
     assert all(bool(row["labels"]) == (row["outcome"] == "vote") for row in rows)
     assert all(row["reason"] for row in rows if row["outcome"] != "vote")
+
+
+def test_a_vendor_that_obeys_known_attacks_has_no_vote(lab: Lab, vendors: Any) -> None:
+    section = lab.params.votes.model_copy(update={"canaries": 5})
+    values = lab.params.model_copy(update={"votes": section})
+    planned = cost.run(context_of("posts", **{**lab.places, "params": values}), steps=["votes"])["estimates"]["votes"]
+    assert planned["gpt, canaries"]["to_ask"] == planned["claude, canaries"]["to_ask"] == 2 * 5
+    assert planned["gpt, canaries"]["usd_expected"] > 0
+    vendors.change("openai", obeys_inside=1.0)
+    swayed, honest = (lab.votes(name, params=values) for name in ("gpt", "claude"))
+    assert swayed["canaries"].pop("cost") > 0
+    lost = swayed["canaries"].pop("lost")
+    assert swayed["canaries"] == {"asked": 10, "shards": 2, "refused": 2} and lost >= 8
+    assert (honest["canaries"]["refused"], honest["canaries"]["asked"]) == (0, 10)
+    assert (
+        swayed["outcomes"]["refused"] >= 180 and "vote" not in swayed["outcomes"] and honest["outcomes"]["vote"] > 150
+    )
+    rows = tables.read(lab.file("gpt"), name="votes").to_pylist()
+    assert len(rows) == swayed["records"] == sum(SIZES.values()), "canaries are in no table"
+    assert {row["reason"] for row in rows if row["outcome"] == "refused"} >= {"canaries"}
+    assert not any(row["labels"] or row["scores"] for row in rows)
+    asked, first = vendors.counts("openai")["keys"], lab.file("gpt").read_bytes()
+    vendors.calm()
+    lab.votes("gpt", params=values)
+    assert (vendors.counts("openai")["keys"], lab.file("gpt").read_bytes()) == (asked, first), "no second chance"
+
+
+def test_a_sample_is_asked_again_in_the_opposite_order(lab: Lab, vendors: Any) -> None:
+    turned = lab.params.labellers["gpt"].model_copy(update={"order": "reversed", "sample": 30})
+    section = lab.params.votes.model_copy(update={"labellers": {"posts": (*VENDORS, "turned")}})
+    changed = {"labellers": {**lab.params.labellers, "turned": turned}, "votes": section}
+    lab.params = lab.params.model_copy(update=changed)
+    with ExitStack() as stack:
+        desk = votes.Desk.of(context_of("posts", **lab.places), stack=stack)
+        enums = [desk.remote(n).schema["properties"]["labels"]["items"]["enum"] for n in ("gpt", "turned")]
+        assert enums[0] == enums[1][::-1]
+    for name in VENDORS:
+        lab.votes(name)
+    vendors.change("openai", wrong=0.8)
+    assert lab.votes("turned")["records"] == 30 and vendors.counts("openai")["keys"] == 30 + sum(SIZES.values())
+    numbers = silver.run(context_of("posts", row="cradle", params=lab.params, vault=lab.vault, root=lab.root))
+    assert 0 < numbers["queue"]["reasons"]["order_dissent"] < 30
 
 
 @pytest.mark.faults

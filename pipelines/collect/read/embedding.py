@@ -79,9 +79,20 @@ class MiniLM:
         without padding, each attending only to itself. Posts are embedded one at a time: the shape of a batch changes
         the last bits, and a post's labels must not depend on the other posts of its shard.
         """
+        pieces = self._pieces(text)
+        kept = outer([len(piece) for piece in pieces], most=MOST_TOKENS)
+        return np.asarray(self._vectors([pieces[at] for at in kept]).mean(dim=0).numpy(), dtype=np.float64)
+
+    def sentences(self, text: str) -> npt.NDArray[np.float32]:
+        """Return the unit vectors of all sentences of a post, shape (sentences, 384), however long it is."""
+        pieces = self._pieces(text)
+        starts = range(0, len(pieces), MOST_TOKENS // MOST_IN_SENTENCE)
+        rows = [self._vectors(pieces[at : at + starts.step]).numpy() for at in starts]
+        return np.asarray(np.concatenate(rows), dtype=np.float32)
+
+    def _vectors(self, pieces: Sequence[list[int]]) -> Any:
         import torch
 
-        pieces = self._pieces(text)
         tokens = torch.tensor([list(chain.from_iterable(pieces))])
         positions = torch.tensor([[at for piece in pieces for at in range(len(piece))]])
         owner = torch.tensor([index for index, piece in enumerate(pieces) for _ in piece])
@@ -90,26 +101,24 @@ class MiniLM:
             output = self._model(input_ids=tokens, position_ids=positions, attention_mask=same[None, None])
             summed = torch.zeros(len(pieces), output.last_hidden_state.shape[-1])
             summed.index_add_(0, owner, output.last_hidden_state[0])
-            vectors = summed / summed.norm(dim=1, keepdim=True)
-            return np.asarray(vectors.mean(dim=0).numpy(), dtype=np.float64)
+            return summed / summed.norm(dim=1, keepdim=True)
 
     def rows(self, texts: Sequence[str]) -> npt.NDArray[np.float64]:
         """Return the embeddings of texts, shape (texts, 384)."""
         return np.array([self.embed(text) for text in texts]).reshape(len(texts), WIDTH)
 
     def _pieces(self, text: str) -> list[list[int]]:
-        """Return the token ids of the sentences to embed: of a long text, the first and the last ones."""
+        """Return the token ids of the sentences of a text; a long sentence is several pieces."""
         clean = text.encode(errors="replace").decode()
         sentences = [sentence for sentence in SENTENCE_ENDS.split(clean) if sentence.strip()] or [""]
         encoded = self._tokenizer.encode_batch(sentences, add_special_tokens=False)
         start, end = self._ends
         room = MOST_IN_SENTENCE - 2
-        pieces = [
+        return [
             [start, *sentence.ids[at : at + room], end]
             for sentence in encoded
             for at in range(0, max(1, len(sentence.ids)), room)
         ]
-        return [pieces[at] for at in outer([len(piece) for piece in pieces], most=MOST_TOKENS)]
 
 
 def outer(sizes: Sequence[int], *, most: int) -> list[int]:

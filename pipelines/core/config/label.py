@@ -145,13 +145,19 @@ class Price(Section):
 
 
 class RemoteLabeller(Section):
-    """A labeller that is a language model called over HTTP."""
+    """A labeller that is a language model called over HTTP.
+
+    ``order``: that of the labels in its prompt; ``reversed`` shows whether answers depend on it. ``sample``: how many
+    items it is asked about; ``None``: all.
+    """
 
     kind: Literal["remote"]
     provider: str
     model: str
     system: Literal["open", "commercial"]
     price: Price | None = None
+    order: Literal["scheme", "reversed"] = "scheme"
+    sample: Positive | None = None
 
 
 class OfflineLabeller(Section):
@@ -189,6 +195,7 @@ class VotesParams(Section):
     """Parameters of the stage ``votes``; ``labellers``: corpus -> who is asked about its items.
 
     ``constrained``: whether the answer's schema is sent to the models that take one; else the prompt alone asks for it.
+    ``canaries``: how many known items a remote labeller is asked about with each shard.
     """
 
     labellers: dict[str, tuple[str, ...]]
@@ -197,6 +204,7 @@ class VotesParams(Section):
     max_output_tokens: Positive
     context_tokens: Positive
     shard_size: Positive
+    canaries: Annotated[int, Field(ge=0)] = 0
     budget_usd: Annotated[float, Field(ge=0)]
     batch: bool
     max_failed: Fraction
@@ -220,9 +228,14 @@ class FewShot(Section):
 
 
 class Silver(Section):
-    """Parameters of the stage ``silver``; ``ensembles``: corpus -> whose votes are aggregated."""
+    """Parameters of the stage ``silver``; ``ensembles``: corpus -> whose votes are aggregated.
+
+    ``review``: the share of validation's items that may be *nothing* and yet have to be reviewed, as the price of
+    finding others whose labels an instruction changed to nothing; 0: no decision is compared with validation.
+    """
 
     ensembles: dict[str, tuple[str, ...]]
+    review: Annotated[float, Field(ge=0, lt=1)] = 0
     k: Positive
     resamples: Positive
     min_probability: Fraction

@@ -297,6 +297,15 @@ class Category:
         """Return the highest severity among the labels, or 0 without labels."""
         return max((self.severities.get(label, 0) for label in labels), default=0)
 
+    def nothing(self, labels: Collection[str]) -> bool:
+        """Return whether a label set says that nothing is there: severity 0 or, without severities, none or no label.
+
+        No label set of a category of one label without either says so.
+        """
+        if self.levels:
+            return self.severity(labels) == 0
+        return {*labels} <= {self.none} and (self.kind == "multi" or self.none is not None)
+
     def valid_sets(self, *, most: int = 4) -> list[frozenset[str]]:
         """Return the sets of at most ``most`` labels that the hard rules allow, smallest first (CRADLE T2: four).
 
@@ -368,6 +377,13 @@ class Scheme:
         if chosen is None or chosen not in self.categories:
             raise ConfigError("UnknownCategory", scheme=self.name, key=key or "", known=", ".join(self.categories))
         return self.categories[chosen]
+
+    def turned(self) -> Scheme:
+        """Return the scheme with its categories, and the labels of each, in the opposite order."""
+        turned = {
+            key: replace(self.categories[key], labels=self.categories[key].labels[::-1]) for key in self.categories
+        }
+        return replace(self, categories=dict(reversed(turned.items())))
 
     def title_of(self, key: str) -> str:
         """Return the title of a category for headings."""

@@ -177,8 +177,11 @@ class Planning:
             yield RowPlan(f"OCR: {engine}", engine, None, text, RequestPlan(pictures, 0, cost, cost))
 
     def _voted(self, row: PaperRow, labeller: str) -> RowPlan:
-        items = self.params.sample[self.corpus].size
-        asked = self._typical(labeller, row.tasks[:1], items, examples=self.params.few_shot.examples[self.corpus])
+        items, section = self.params.sample[self.corpus].size, self.params.votes
+        known = section.canaries * -(-items // section.shard_size)
+        asked = self._typical(
+            labeller, row.tasks[:1], items + known, examples=self.params.few_shot.examples[self.corpus]
+        )
         runs = f"votes: {items:,} {self.scheme.items}, train for the ensemble; predict"
         listed = {f"votes.labellers.{self.corpus}": labeller, self.compared: row.key}
         return self._row(row, runs, listed, asked, labeller=labeller)
