@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +13,7 @@ import typer
 from pipelines.cli.options import STAGES as PANEL
 from pipelines.cli.options import CorpusName, checked, option
 from pipelines.cli.shared import context, emit
+from pipelines.core.errors import DataError
 
 # Stage -> its module, in the order of the graph.
 STAGES = {
@@ -59,8 +61,21 @@ def run_stage(name: str, corpus: str, *, row: str = "") -> None:
         if use := stage.STAGE.use:
             sources = approvals.sources_of(corpus, params=ctx.params, root=ctx.root)
             approvals.require(use, sources, today=now().date())
+        _require_inputs(stage.STAGE.reads, name=name, corpus=corpus)
         done = stage.run(ctx)
         emit({key: value for key, value in done.items() if len(json.dumps(value)) <= LONG})
+
+
+def _require_inputs(reads: Sequence[str], *, name: str, corpus: str) -> None:
+    """Refuse a stage where what pointers name below its inputs is not there whole.
+
+    With ``--single-item``, DVC runs a stage on a folder that has pointers only: its tables would be empty.
+    """
+    from pipelines.workspace.inventory import unfinished
+
+    folders = [Path(top, corpus) for top in ("data", "annotations") if top in reads]
+    if missing := [path for folder in folders for path in unfinished(folder)]:
+        raise DataError("InputMissing", stage=name, corpus=corpus, count=len(missing), path=missing[0])
 
 
 def summary(name: str) -> str:

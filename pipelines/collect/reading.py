@@ -128,8 +128,8 @@ class Reading:
             or " slash " in text.lower()
             or _LETTER_DIGIT.search(self.copy)
         ):
-            found = [(*m.span(), m["plain"] or _MEANT[str(m.lastgroup)]) for m in _ESCAPED.finditer(self.copy)]
-            self._replace(found, instead=self._together)
+            meant = [(*m.span(), m["plain"] or _MEANT[str(m.lastgroup)]) for m in _ESCAPED.finditer(self.copy)]
+            self._replace(meant, instead=self._together)
         if spans := [span for m in _BRACKETED.finditer(self.copy) if (span := _sign(m))]:
             self._replace(spans, instead=self._together)
         if has_one(_SPELLINGS, text=self.copy.lower()):

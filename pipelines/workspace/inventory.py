@@ -138,9 +138,23 @@ def read_outs(text: str) -> list[dict[str, Any]]:
 
 def _pointed(root: Path) -> Iterator[tuple[str, Out]]:
     for top in ("data", "annotations", "work"):
-        for pointer in sorted((root / top).rglob("*.dvc")):
-            for out in read_outs(pointer.read_text()):
-                yield (pointer.parent / out["path"]).relative_to(root).as_posix(), Out.of(out)
+        for path, out in _named(root / top):
+            yield path.relative_to(root).as_posix(), out
+
+
+def _named(folder: Path) -> Iterator[tuple[Path, Out]]:
+    """Yield the path of each output that a pointer below a folder names."""
+    for pointer in sorted(folder.rglob("*.dvc")):
+        for out in read_outs(pointer.read_text()):
+            yield pointer.parent / out["path"], Out.of(out)
+
+
+def unfinished(folder: Path) -> Iterator[str]:
+    """Yield each output that a pointer below a folder names, and that is not checked out whole."""
+    for path, out in _named(folder):
+        files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+        if not files or sum(file.stat().st_size for file in files) != out.size:
+            yield path.as_posix()
 
 
 def _made(lock: Lock) -> Iterator[tuple[str, Out]]:

@@ -229,3 +229,30 @@ def test_a_process_ends_in_the_same_way(line: str, world: World, ports: dict[str
     assert done.returncode == {"registry": 75, "vault tombstones": 78}.get(line, 64), done.stderr
     assert len(done.stderr.splitlines()) == 1 and "Traceback" not in done.stderr
     assert done.stdout.startswith('{"error": ') and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("line", ["dedupe posts", "sample posts", "gold posts", "split posts", "quality posts"])
+@pytest.mark.parametrize("there", [None, b"", b"half"], ids=["pointer", "empty", "cut"])
+def test_a_stage_whose_input_is_not_checked_out_whole_writes_no_table(
+    line: str, there: bytes | None, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """`dvc repro --single-item` runs the command where only pointers are."""
+    for name in CODE:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    month = tmp_path / "data" / "posts" / "2022-12"
+    month.mkdir(parents=True)
+    pointer = "outs:\n- md5: 0123456789abcdef0123456789abcdef\n  size: 1234\n  hash: md5\n  path: records.parquet\n"
+    (month / "records.parquet.dvc").write_text(pointer)
+    if there is not None:
+        (month / "records.parquet").write_bytes(there)
+    monkeypatch.setenv("CORPUS_HOME", str(world.home))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["corpus", *line.split()])
+    before = files(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capfd.readouterr().err
+    assert ended.value.code == 65 and "data/posts/2022-12/records.parquet" in said, said
+    assert "dvc pull" in said and files(tmp_path) == before
