@@ -10,7 +10,7 @@ from pipelines.collect.reading import Spans
 
 # services, and words for an account
 _SERVICE = (
-    r"insta[a-z]{0,6}|ig|snap(?:chat)?|sc|kik|disc(?:ord)?|dc|telegram|tg|twitter|tik\s?tok|psn|xbox(?:\slive)?|gamer\s?tag|gt"
+    r"insta(?:gram+)?|instgram|ig|snap(?:chat)?|sc|kik|disc(?:ord)?|dc|telegram|tg|twitter|tik\s?tok|psn|xbox(?:\slive)?|gamer\s?tag|gt"
     r"|steam|twitch|reddit(?:or)?|user(?:\s?name)?|venmo|cash\s?app|pay\s?pal|signal|skype|wechat|wickr|threads|bluesky|bsky"
     r"|mastodon|tumblr|you\s?tube|yt|facebook|fb|messenger|line\sid|switch|friend\scode|minecraft|roblox|fortnite|epic"
     r"|riot|valorant|battle\s?(?:net|tag)|bnet|letterboxd|goodreads|strava|soundcloud|spotify|last\.?fm|github|gitlab"
@@ -19,11 +19,11 @@ _SERVICE = (
 )
 _FILLER = (
     r"me|my|id|name|user\s?name|user|handle|tag|account|acct|ign|fc|gt|is|was|as|at|on|it|it's|here|there|under|by|the"
-    r"|called|i'm|im|c'est|heißt|heisst|heet|é|es|ist|est"
+    r"|called|games|on|i'm|im|c'est|heißt|heisst|heet|é|es|ist|est"
 )
 _ACCOUNT = re.compile(
-    rf"""(?<![a-z0-9])(?:{_SERVICE})(?:'s)?\)?(?P<about>(?:\s(?:{_FILLER}|\([^)\n]{{1,24}}\))(?![\w'])){{0,5}})
-    (?:号|帳號|账号)?(?P<sign>是|は|\*{{0,3}}\s?[:=@-]{{1,2}}\*{{0,3}}\s?|,?\s{{1,3}})["'“‘(]?
+    rf"""(?<![a-z0-9])(?:{_SERVICE})(?:'s)?\)?(?P<about>(?:\s(?:{_FILLER}|<[a-z]{{2,12}}>|\([^)\n]{{1,24}}\))(?![\w'])){{0,5}})
+    (?:号|帳號|账号)?(?P<sign>是|は|\*{{0,3}}\s?[:=@>-]{{1,2}}\*{{0,3}}\s?|,?\s{{1,3}})["'“‘(]?
     (?P<found>(?-i:(?:[A-Z][a-z]{{1,14}}\ ){{1,2}}[0-9]{{1,4}}\b)
         |\$?(?:live:)?[a-z0-9_][a-z0-9_.-]{{2,31}}(?:\#[a-z0-9]{{3,5}})?)""",
     re.IGNORECASE | re.VERBOSE,

@@ -39,7 +39,8 @@ _CUE = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _CUE_AFTER = re.compile(
-    r"""[,;.:]?\ (?:(?:please\ )?(?:call|text|txt|ring|whatsapp)\ (?:me|us|or)\b|(?:pe|par)\ call\b|call\ kar
+    r"""[,;.:]?\ (?:(?:please\ )?(?:call|text|txt|ring|whatsapp)\ (?:me|us|or)\b
+    |(?<=[,;]\ )(?:call|text)\ (?:any|when)|(?:pe|par)\ call\b|call\ kar
     |(?:is|was)\ (?:my|his|her|our|their)\ (?:new\ |cell\ |work\ |phone\ )?(?:number|cell|phone|mobile|digits)\b
     |(?:es|é|e|est|ist|is|to)\ (?:mi|meu|mon|meine?|mijn|il\ mio|m[oó]j)\b
     |(?:on\ )?whatsapp\b|звоните|chama\b|llama)""",
@@ -47,8 +48,8 @@ _CUE_AFTER = re.compile(
 )
 # what is announced as another number
 _OTHER_NUMBER = re.compile(
-    r"\b(?:order|tracking|case|ticket|invoice|serial|isbn|model|part|item|reference|confirmation|policy)"
-    r"(?: (?:number|no|num|nr|id)\b)?[.:#]{0,2} ?#?$",
+    r"\b(?:order|tracking|case|ticket|invoice|serial|isbn(?:-1[03])?|model|part|item|reference|confirmation|policy)"
+    r"(?: (?:number|no|num|nr|id)\b)?(?: is| was)?[.:#]{0,2} ?#?$",
     re.IGNORECASE,
 )
 _CUE_CHARACTERS = 44
@@ -66,7 +67,7 @@ _WORD_DIGITS |= dict.fromkeys([*words(_TENS), "seventy", "eighty", "ninety"], 2)
 DIGIT_WORDS = tuple(_WORD_DIGITS)
 _WORD_DIGIT = rf"(?:{'|'.join(sorted(_WORD_DIGITS, key=len, reverse=True))}|[0-9]{{1,4}})(?!\w)"
 _COUNTED = re.compile(r"one\W+two\W+three|three\W+two\W+one", re.IGNORECASE)
-_WORDS = re.compile(rf"(?<!\w){_WORD_DIGIT}(?:[-,. ]{{1,2}}{_WORD_DIGIT})++", re.IGNORECASE)
+_WORDS = re.compile(rf"(?<!\w){_WORD_DIGIT}(?:[-,. ]{{1,3}}{_WORD_DIGIT})++", re.IGNORECASE)
 _FEWEST_WORDS = 3
 _YEAR = re.compile(r"(?:19|20)[0-9]{2}")
 # E.164: at most 15 digits including the country code; no international number in use has fewer than 8.

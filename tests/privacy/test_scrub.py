@@ -116,7 +116,10 @@ def test_an_unknown_kind_is_refused() -> None:
         scrub("x", kinds=["emial"])
 
 
-@pytest.mark.parametrize("path", [CASES, Path(__file__).with_name("scrub_tuning.yaml")])
+SETS = [CASES, *map(Path(__file__).with_name, ("scrub_tuning.yaml", "scrub_independent.yaml"))]
+
+
+@pytest.mark.parametrize("path", SETS)
 def test_recall_and_false_positives_on_the_generated_sets(path: Path) -> None:
     promised = ["email", "phone", "url", "user", "handle", "ip"]
     reached = score(lambda text: scrub(text, kinds=DETERMINISTIC)[0], kinds=promised, path=path)
