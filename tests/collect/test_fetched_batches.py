@@ -115,7 +115,7 @@ def test_the_share_of_words_in_a_picture_is_unknown_only_if_its_publisher_read_t
         decoded = decoder.decode(picture(text))
     assert isinstance(decoded, DecodedPicture)
     given = None if published is None else GivenPictures("published/x", lambda _: "no", {"a": published})
-    row = _PictureReader(params, given=given).row(ImageJob("0" * 32, 0, ("a",)), decoded)
+    row = _PictureReader(params, sources={}, given=given).row(ImageJob("0" * 32, 0, ("a",)), decoded)
     assert isinstance(row, dict)
     if published:
         assert (row["text"], row["text_area"]) == (published, None)
