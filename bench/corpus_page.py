@@ -34,6 +34,7 @@ def corpus(home: Path) -> None:
     from pipelines.registry.journal import Journal
     from pipelines.store.vault.database import records
     from pipelines.store.vault.vault import Vault
+    from pipelines.workspace import trust
     from pipelines.workspace.git import git
 
     work, settings = home / "work", Settings.from_env()
@@ -57,6 +58,7 @@ def corpus(home: Path) -> None:
     git("init", "--quiet", "-b", "corpus", cwd=work)
     git("add", "--all", cwd=work)
     git("commit", "--quiet", "-m", "snapshot", cwd=work)
+    trust.sign_head(settings, cwd=work)
     git("clone", "--quiet", "--bare", str(work), settings.repo)
     with Vault.create(settings) as vault:
         vault.admit([(vault.record_id("t3_a"), "t3_a")], corpus="memes", month=MONTHS[0], now=NOW)
