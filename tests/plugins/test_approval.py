@@ -73,14 +73,14 @@ COUNTS = {
 FACTS: dict[str, Any] = {
     "release": "m2", "corpus": "memes", "data_commit": COMMIT, "k": 5, "counts": COUNTS,
     "columns": ["severity", "month", "subreddit"], "joined": {"m0": 0.5, "m1": 0.25},
-    "approvals": {"dump": {"ethics": "board 7", "access_basis": None, "expires": None, "uses": ["annotate", "release"]}},
+    "approvals": {"dump": {"ethics": "board", "access_basis": None, "expires": None, "uses": ["annotate", "release"]}},
 }  # fmt: skip
 
 
 def test_the_page_of_a_release_puts_each_risk_beside_its_limit() -> None:
     terms = load().release.model_copy(update={"max_alone": 0.05, "max_joined": 0.05})
     text = package.approval_text(FACTS, terms=terms, live=["m1"], other_columns=["m0"])
-    assert "| dump | board 7 | none stated | no end stated | annotate, release |" in text
+    assert "| dump | board | none stated | no end stated | annotate, release |" in text
     rows = {line.split("|")[1].split(":")[0].strip(): line for line in text.splitlines() if line.startswith("| `")}
     assert "30 of 1,000 (3.0%) | 5.0% | within |" in rows["`max_alone`"]
     assert "matched with release `m1` | 25.0% | 5.0% | **over" in text
