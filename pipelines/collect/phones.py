@@ -123,7 +123,7 @@ def _national(text: str, *, start: int, end: int, regions: Sequence[str]) -> lis
 
 
 def in_words(text: str) -> list[tuple[int, int]]:
-    """Return the numbers that are written in words, all or in part, but not those of somebody who counts."""
+    """Return the numbers that are written in words, all or in part, but no counting aloud."""
     found = []
     for match in _WORDS.finditer(text):
         parts = re.findall("[a-z]+|[0-9]+", match.group().lower())

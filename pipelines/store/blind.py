@@ -1,4 +1,4 @@
-"""Give each table bytes that nobody can guess once the key of one of its records is deleted.
+"""Give each table bytes that cannot be guessed once the key of one of its records is deleted.
 
 git keeps digest and size of every table for good. Without these bytes, anyone who guesses the row of a deleted record,
 such as its label, adds it to today's table and compares. The bytes follow from the keys of all records that the table

@@ -234,9 +234,13 @@ def test_a_process_ends_in_the_same_way(line: str, world: World, ports: dict[str
 @pytest.mark.parametrize("line", ["dedupe posts", "sample posts", "gold posts", "split posts", "quality posts"])
 @pytest.mark.parametrize("there", [None, b"", b"half"], ids=["pointer", "empty", "cut"])
 def test_a_stage_whose_input_is_not_checked_out_whole_writes_no_table(
-    line: str, there: bytes | None, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    line: str,
+    there: bytes | None,
+    world: World,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     """`dvc repro --single-item` runs the command where only pointers are."""
     for name in CODE:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -171,7 +171,7 @@ def _export_answers(given: Params, root: Path) -> None:
 
 def _train(given: Params, root: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        context: Any = Context("posts", given, Settings.from_env(), lambda: None, root)  # type: ignore[arg-type,return-value]
+        context: Any = Context("posts", given, Settings.from_env(), lambda: None, root)
         patch.setattr(stages, "context", lambda *_, **__: nullcontext(context))
         stages.run_stage("train", "posts", row="any")
 

@@ -56,8 +56,8 @@ class Repository(Store):
     )
     keeps = (
         "as git history is not rewritten: ids in lines that were committed by a user or an early import; digest and "
-        "size of each table, which nobody can repeat without the record's key; the metrics of every commit, whose "
-        "counts before and after can tell a record's label"
+        "size of each table, which cannot be computed again without the record's key; the metrics of every commit, "
+        "whose counts before and after can tell a record's label"
     )
     needs = (VAULT,)
     settings = ("repo",)
